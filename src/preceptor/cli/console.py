@@ -1,0 +1,47 @@
+"""What every command shares: one place for output, progress, errors and exit codes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+    from rich.table import Table
+
+
+def say(text: str = "") -> None:
+    """A line for people, on standard error when standard output is spoken for by ``--json``."""
+    typer.echo(text)
+
+
+def emit_json(value: Any) -> None:
+    """The one JSON document of a ``--json`` call, on standard output."""
+    typer.echo(json.dumps(value, indent=2, default=str))
+
+
+def show_table(table: Table) -> None:
+    """A rich table; in a pipe it is plain text that is never cut to a terminal's width."""
+    from rich.console import Console
+
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=200)
+    console.print(table)
+
+
+@contextmanager
+def progress(description: str, total: int | None = None) -> Iterator[Progress]:
+    """A progress bar on standard error on a terminal, nothing in a pipe."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty(), transient=True) as bar:
+        bar.add_task(description, total=total)
+        yield bar
