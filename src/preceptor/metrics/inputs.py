@@ -1,0 +1,101 @@
+"""What every metric does first: numpy or torch in, checked numpy arrays out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from preceptor.core import PreceptorError
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def as_matrix(values: Any, name: str, *, rows: int | None = None, columns: int | None = None) -> Array:
+    """A finite (rows, columns) float32 or float64 array of `values`, without a copy where none is needed.
+
+    float32 and float64 stay what they are, half precisions become float32, integers float64.
+
+    Args:
+        values: numpy array, torch tensor (any device, with or without gradient) or nested lists.
+        name: what the caller names the argument; it opens the error text.
+        rows: the number of rows expected, where it is known.
+        columns: the number of columns expected, where it is known.
+    """
+    array = _as_array(values, name)
+    if array.dtype not in (np.float32, np.float64):
+        array = array.astype(np.float32 if array.dtype == np.float16 else np.float64)
+    if array.ndim != 2 or 0 in array.shape:
+        raise PreceptorError(f"{name} has shape {array.shape}; expected two dimensions, none of them empty")
+    for axis, (expected, word) in enumerate(((rows, "rows"), (columns, "columns"))):
+        if expected is not None and array.shape[axis] != expected:
+            raise PreceptorError(f"{name} has {array.shape[axis]} {word}; expected {expected}")
+    # The sum is a single cheap pass and finite only if every entry is, save for overflow: then look at each.
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = array.sum()
+    if not np.isfinite(total) and not np.isfinite(array).all():
+        bad = int((~np.isfinite(array)).any(axis=1).sum())
+        raise PreceptorError(f"{name} has NaN or infinite values in {bad} of {len(array)} rows")
+    return array
+
+
+def as_labels(labels: Any, samples: int) -> Array:
+    """The labels as (samples,) int64; non-negative integers are expected, gaps are allowed."""
+    array = _as_array(labels, "labels")
+    if array.shape != (samples,):
+        raise PreceptorError(
+            f"labels have shape {array.shape}; expected ({samples},), one for each row of features"
+        )
+    if array.dtype.kind == "f" and (array == np.floor(array)).all():
+        array = array.astype(np.int64)
+    if array.dtype.kind not in "iu":
+        raise PreceptorError(f"labels are of type {array.dtype}; expected whole numbers")
+    if array.min() < 0:
+        raise PreceptorError(f"labels go down to {array.min()}; expected class indices from 0 on")
+    return array.astype(np.int64, copy=False)
+
+
+def compact_labels(labels: Any, samples: int) -> tuple[Array, int]:
+    """Labels renumbered 0 … C-1 in the order of their values, classes without a sample left out; and C."""
+    present, indices = np.unique(as_labels(labels, samples), return_inverse=True)
+    return indices.reshape(-1).astype(np.int64, copy=False), len(present)
+
+
+def one_hot(indices: Array, num_classes: int, dtype: Any = np.float64) -> Array:
+    """Rows of the identity: (N, num_classes)."""
+    table = np.zeros((len(indices), num_classes), dtype=dtype)
+    table[np.arange(len(indices)), indices] = 1
+    return table
+
+
+def class_sums(values: Array, indices: Array, num_classes: int) -> Array:
+    """The sum of the rows of each class, (num_classes, d), accumulated in float64."""
+    order = np.argsort(indices, kind="stable")
+    starts = np.searchsorted(indices[order], np.arange(num_classes))
+    filled = np.bincount(indices, minlength=num_classes) > 0
+    sums = np.zeros((num_classes, values.shape[1]))
+    # reduceat repeats the next class's first row for an empty class, hence only the filled ones.
+    sums[filled] = np.add.reduceat(values[order], starts[filled], axis=0, dtype=np.float64)
+    return sums
+
+
+def softmax(logits: Array, temperature: float = 1.0) -> Array:
+    """Rows of `logits` / `temperature` as probabilities, in the precision of `logits`."""
+    scaled = logits / logits.dtype.type(temperature)
+    scaled -= scaled.max(axis=1, keepdims=True)
+    np.exp(scaled, out=scaled)
+    scaled /= scaled.sum(axis=1, keepdims=True)
+    return scaled
+
+
+def _as_array(values: Any, name: str) -> Array:
+    if isinstance(values, torch.Tensor):
+        values = values.detach().cpu()
+        return (values.float() if values.dtype == torch.bfloat16 else values).numpy()
+    if values is None:
+        raise PreceptorError(f"{name} is missing; this metric needs it")
+    array = np.asarray(values)
+    if array.dtype.kind not in "fiub":
+        raise PreceptorError(f"{name} is of type {array.dtype}; expected numbers")
+    return array
