@@ -1,0 +1,132 @@
+"""The paper's method: the Sinkhorn distance between predictions over different class sets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from preceptor import ot
+from preceptor.core import PreceptorError
+from preceptor.distill.losses.class_costs import ClassCosts, class_costs
+from preceptor.distill.losses.method import Method, row_mean, task_loss, teacher_of
+from preceptor.distill.losses.step import Context, Step
+
+SCHEDULES = ("constant", "linear-decay", "cosine-decay", "warmup")
+VALUES = ("entropic", "divergence")
+
+
+def schedule_factor(schedule: str, progress: float, warmup: float = 0.1) -> float:
+    """What the weight is multiplied with at `progress` (0 … 1) through training."""
+    if schedule == "constant":
+        return 1.0
+    if schedule == "linear-decay":
+        return 1.0 - progress
+    if schedule == "cosine-decay":
+        return 0.5 * (1.0 + math.cos(math.pi * progress))
+    if schedule == "warmup":
+        return min(1.0, progress / warmup)
+    raise PreceptorError(f"weight schedule {schedule!r} is unknown; expected one of {', '.join(SCHEDULES)}")
+
+
+class Sinkhorn(Method):
+    """Transport the teacher's class probabilities onto the student's classes.
+
+    Eq. (11): ``ℓ(y, f_S(x)) + weight · S_ε(ρ_τ(f_T(x)), ρ_τ(f_S(x)))``, S_ε of Eq. (5) with the cost M of Eq. (7).
+    The defaults are the paper's for CIFAR-100 (it takes weight 100 for CUB). The gradient with respect to the
+    student's logits is (β − ⟨β, p_S⟩) p_S / τ: the paper leaves out 1/τ (notes, 1).
+
+    Args:
+        context: What is known before training.
+        weight: λ.
+        temperature: τ of both softmaxes.
+        epsilon: Entropic regularisation ε.
+        cost: Where M comes from: "teacher" (Eq. 7) or an ablation of Tab. 8: "constant" (0 for the class of the same
+            name, 1 otherwise), "random" or "shallow" (pass `matrix`, computed with a randomly initialised or a
+            shallower network), "superclass" (pass `superclasses`).
+        centers: The teacher's class centres: "classifier" (Eq. 8), "data" (stored class means) or "predicted" (means
+            of the student's training data weighted with the teacher's class probabilities).
+        normalize: Put the centres of both sides on the unit sphere (notes, 2).
+        center: Take the mean centre off each side first.
+        value: "entropic" (Eq. 5) or "divergence" (debiased, zero where both sides agree).
+        schedule: How the weight follows the progress of training.
+        warmup: The share of training after which the "warmup" schedule has reached the full weight.
+        scale_cost: Divide M by its "max", "mean" or "std" ("none": as it is), so that weight and ε do not depend on
+            how far apart the centres lie.
+        matrix: M itself (C_T, C_S), for cost "random" and "shallow".
+        superclasses: Class name to superclass, for cost "superclass"; it must cover both class sets.
+        tolerance: L1 marginal error at which the iterations stop.
+        max_iterations: Upper limit of the iterations.
+    """
+
+    name = "sinkhorn"
+    reference = "Lu et al. 2022"
+    term_names = ("task", "sinkhorn")
+    cost: Tensor
+    teacher_cost: Tensor | None
+    student_cost: Tensor | None
+
+    def __init__(
+        self,
+        context: Context,
+        *,
+        weight: float = 10.0,
+        temperature: float = 3.0,
+        epsilon: float = 0.1,
+        cost: str = "teacher",
+        centers: str = "classifier",
+        normalize: bool = True,
+        center: bool = False,
+        value: str = "entropic",
+        schedule: str = "constant",
+        warmup: float = 0.1,
+        scale_cost: str = "none",
+        matrix: Tensor | None = None,
+        superclasses: Mapping[str, str] | None = None,
+        tolerance: float = 1e-4,
+        max_iterations: int = 1000,
+        **options: object,
+    ) -> None:
+        super().__init__(context, **options)
+        if value not in VALUES:
+            raise PreceptorError(f"value {value!r} is unknown; expected one of {', '.join(VALUES)}")
+        schedule_factor(schedule, 0.0, warmup)
+        self.weight, self.temperature, self.epsilon, self.value = weight, temperature, epsilon, value
+        self.schedule, self.warmup = schedule, warmup
+        self.tolerance, self.max_iterations = tolerance, max_iterations
+        costs = class_costs(
+            context, kind=cost, centers=centers, normalize=normalize, center=center, scale=scale_cost,
+            matrix=matrix, superclasses=superclasses,
+        )  # fmt: skip
+        self._keep(costs)
+
+    def _keep(self, costs: ClassCosts) -> None:
+        if self.value == "divergence" and costs.teacher is None:
+            raise PreceptorError(
+                "value divergence needs costs within each class set and a given matrix has none; use value entropic"
+            )
+        debiased = self.value == "divergence"
+        self.register_buffer("cost", costs.between)
+        self.register_buffer("teacher_cost", costs.teacher if debiased else None)
+        self.register_buffer("student_cost", costs.student if debiased else None)
+
+    def transport(self, teacher_logits: Tensor, student_logits: Tensor) -> Tensor:
+        """S_ε of each row.  # (B,)"""
+        teacher = (teacher_logits / self.temperature).softmax(dim=1)  # (B, C_T)
+        student = (student_logits / self.temperature).softmax(dim=1)  # (B, C_S)
+        dtype = torch.promote_types(teacher.dtype, student.dtype)
+        limits = {"tolerance": self.tolerance, "max_iterations": self.max_iterations}
+        sides = teacher.to(dtype), student.to(dtype), self.cost.to(dtype)
+        if self.teacher_cost is None or self.student_cost is None:
+            return ot.sinkhorn_distance(*sides, epsilon=self.epsilon, **limits)
+        return ot.sinkhorn_divergence(
+            *sides, self.teacher_cost.to(dtype), self.student_cost.to(dtype), epsilon=self.epsilon, **limits
+        )
+
+    def terms(self, step: Step) -> dict[str, Tensor]:
+        """Cross-entropy and the transport term, Eq. (11)."""
+        rows = self.transport(teacher_of(step).logits, step.student.logits)
+        weight = self.weight * schedule_factor(self.schedule, step.progress, self.warmup)
+        return {"task": task_loss(step), "sinkhorn": weight * row_mean(rows, step.weights)}
