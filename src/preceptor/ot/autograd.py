@@ -1,0 +1,131 @@
+"""The Sinkhorn distance as a differentiable function: the gradient is the dual potential, Eq. (14)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .sinkhorn import sinkhorn
+
+_ONCE = (
+    "sinkhorn_distance can be differentiated once: its gradient is the dual potential, whose own derivative "
+    "is not implemented; leave out create_graph=True, or detach the gradient"
+)
+
+
+class _FirstOrderOnly(torch.autograd.Function):
+    """upstream (B,) times potential (B, k), hung on the inputs so that a second derivative is an error."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(upstream: Tensor, potential: Tensor, p: Tensor, q: Tensor) -> Tensor:
+        return upstream[:, None] * potential
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> Any:
+        raise RuntimeError(_ONCE)
+
+
+class _SinkhornDistance(torch.autograd.Function):
+    """The value of Eq. (5); also gives alpha and beta, which are constants to automatic differentiation."""
+
+    @staticmethod
+    def forward(
+        p: Tensor, q: Tensor, cost: Tensor, epsilon: float, tolerance: float, max_iterations: int
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        result = sinkhorn(p, q, cost, epsilon, tolerance, max_iterations)
+        return result.value, result.alpha, result.beta
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+        p, q, *_ = inputs
+        _, alpha, beta = output
+        ctx.mark_non_differentiable(alpha, beta)
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(p, q, alpha, beta)
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor | None, *_: Any) -> Any:
+        if upstream is None:
+            return (None,) * 6
+        p, q, alpha, beta = ctx.saved_tensors
+        needs_p, needs_q = ctx.needs_input_grad[:2]
+        grad_p = _FirstOrderOnly.apply(upstream, alpha, p, q) if needs_p else None  # Eq. (14), teacher's side
+        grad_q = _FirstOrderOnly.apply(upstream, beta, p, q) if needs_q else None  # Eq. (14)
+        return grad_p, grad_q, None, None, None, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], p: Tensor, q: Tensor, cost: Tensor, *options: Any) -> Any:
+        if in_dims[2] is not None:
+            raise ValueError(
+                "sinkhorn_distance under vmap needs one cost for all problems; loop over the costs"
+            )
+        size = info.batch_size
+        p, q = (
+            side.movedim(dim, 0) if dim is not None else side.expand(size, *side.shape)
+            for side, dim in ((p, in_dims[0]), (q, in_dims[1]))
+        )
+        flat = _SinkhornDistance.apply(p.flatten(0, 1), q.flatten(0, 1), cost, *options)
+        return tuple(output.unflatten(0, (size, -1)) for output in flat), (0, 0, 0)
+
+
+def sinkhorn_distance(
+    p: Tensor,
+    q: Tensor,
+    cost: Tensor,
+    epsilon: float = 0.1,
+    tolerance: float = 1e-4,
+    max_iterations: int = 1000,
+) -> Tensor:
+    """The entropic transport value of Eq. (5) for each row, (B,), differentiable in p and q.
+
+    The gradient comes from the envelope theorem, Eq. (14): it is the dual potential, up to a constant that a
+    softmax removes. Nothing is recorded during the iterations. Arguments are those of `sinkhorn`; the cost is
+    a constant, and second derivatives raise.
+    """
+    if isinstance(cost, Tensor) and cost.requires_grad:
+        raise ValueError("a cost that requires a gradient came; it is a constant here: pass cost.detach()")
+    value: Tensor = _SinkhornDistance.apply(p, q, cost, epsilon, tolerance, max_iterations)[0]
+    return value
+
+
+def sinkhorn_divergence(
+    p: Tensor,
+    q: Tensor,
+    cost: Tensor,
+    cost_p: Tensor | None = None,
+    cost_q: Tensor | None = None,
+    epsilon: float = 0.1,
+    tolerance: float = 1e-4,
+    max_iterations: int = 1000,
+) -> Tensor:
+    """The debiased value S(p, q) - S(p, p) / 2 - S(q, q) / 2 for each row, (B,): zero where p equals q.
+
+    Args:
+        p: (B, m) distributions.
+        q: (B, n) distributions.
+        cost: (m, n) between the classes of p and those of q.
+        cost_p: (m, m) among the classes of p. May be left out where both sides have the same classes in the
+            same order, which a symmetric `cost` shows.
+        cost_q: (n, n) among the classes of q, likewise.
+        epsilon: as in `sinkhorn`.
+        tolerance: as in `sinkhorn`.
+        max_iterations: as in `sinkhorn`.
+    """
+    if cost_p is None or cost_q is None:
+        if cost.ndim != 2 or cost.shape[0] != cost.shape[1] or not torch.equal(cost, cost.T):
+            raise ValueError(
+                f"the divergence needs the costs within each side; a cost of shape {tuple(cost.shape)} that "
+                f"is not symmetric came without cost_p and cost_q: give both"
+            )
+    options = (epsilon, tolerance, max_iterations)
+    within_p = sinkhorn_distance(p, p, cost if cost_p is None else cost_p, *options)
+    within_q = sinkhorn_distance(q, q, cost if cost_q is None else cost_q, *options)
+    return sinkhorn_distance(p, q, cost, *options) - (within_p + within_q) / 2

@@ -1,0 +1,118 @@
+"""Class centres and the cost matrix between the teacher's and the student's classes: Eq. (6), (7), (8)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def class_centers(features: Tensor, labels: Tensor, num_classes: int) -> Tensor:
+    """The mean feature of each class, Eq. (6).
+
+    Args:
+        features: (N, d) what the teacher's representation network says about the student's samples.
+        labels: (N,) integer classes, 0 to `num_classes` - 1.
+        num_classes: how many classes there are.
+
+    Returns:
+        (num_classes, d) centres, not normalised: `cost_matrix` does that where it is asked to.
+    """
+    _check_rows(features, "features")
+    if labels.shape != features.shape[:1]:
+        raise ValueError(
+            f"labels of shape {tuple(labels.shape)} came with features of shape {tuple(features.shape)}; "
+            f"give one label for each row of features"
+        )
+    if labels.dtype.is_floating_point or labels.dtype == torch.bool:
+        raise TypeError(f"labels of type {labels.dtype} came, integers were expected; call labels.long()")
+    labels = labels.to(device=features.device, dtype=torch.int64)
+    if labels.numel() and (int(labels.min()) < 0 or int(labels.max()) >= num_classes):
+        raise ValueError(
+            f"labels from {int(labels.min())} to {int(labels.max())} came for {num_classes} classes; "
+            f"labels must lie between 0 and {num_classes - 1}"
+        )
+    counts = torch.bincount(labels, minlength=num_classes)
+    empty = torch.nonzero(counts == 0).flatten().tolist()
+    if empty:
+        shown = ", ".join(map(str, empty[:10])) + (" …" if len(empty) > 10 else "")
+        word = "class" if len(empty) == 1 else "classes"
+        raise ValueError(f"no sample of {word} {shown} came; every class needs at least one for its centre")
+    # Summed in double precision: with many samples a class float32 sums lose the last digits.
+    sums = torch.zeros(num_classes, features.shape[1], dtype=torch.float64, device=features.device)
+    sums.index_add_(0, labels, features.double())
+    return (sums / counts[:, None]).to(features.dtype)
+
+
+def classifier_centers(weight: Tensor, normalize: bool = True) -> Tensor:
+    """The rows of the teacher's last linear layer as class centres, Eq. (8).
+
+    Args:
+        weight: (C_T, d), laid out as `torch.nn.Linear.weight`.
+        normalize: put each row on the unit sphere, as Eq. (8) does.
+
+    Returns:
+        (C_T, d) centres.
+    """
+    _check_rows(weight, "weight")
+    return _unit_norm(weight, "weight") if normalize else weight
+
+
+def cost_matrix(
+    teacher_centers: Tensor, student_centers: Tensor, normalize: bool = True, center: bool = False
+) -> Tensor:
+    """Euclidean distances between the teacher's and the student's class centres, Eq. (7).
+
+    Args:
+        teacher_centers: (C_T, d)
+        student_centers: (C_S, d) in the same feature space.
+        normalize: put both sides on the unit sphere first. Eq. (8) normalises the teacher's side only, which
+            mixes a unit sphere with raw features when the other side is Eq. (6): see docs/notation.md.
+        center: subtract each side's mean centre before that, which widens the spread of the costs.
+
+    Returns:
+        (C_T, C_S) costs.
+    """
+    _check_rows(teacher_centers, "teacher_centers")
+    _check_rows(student_centers, "student_centers")
+    if teacher_centers.shape[1] != student_centers.shape[1]:
+        raise ValueError(
+            f"teacher_centers with {teacher_centers.shape[1]} features and student_centers with "
+            f"{student_centers.shape[1]} came; both must come from the same representation network"
+        )
+    if teacher_centers.device != student_centers.device:
+        raise ValueError(
+            f"teacher_centers are on {teacher_centers.device} and student_centers on "
+            f"{student_centers.device}; move them to one device"
+        )
+    dtype = torch.promote_types(teacher_centers.dtype, student_centers.dtype)
+    teacher, student = teacher_centers.to(dtype), student_centers.to(dtype)
+    if center:
+        teacher = teacher - teacher.mean(dim=0, keepdim=True)
+        student = student - student.mean(dim=0, keepdim=True)
+    if normalize:
+        teacher = _unit_norm(teacher, "teacher_centers")
+        student = _unit_norm(student, "student_centers")
+    # Differences, not the expanded square: the distance of a shared class has to be exactly zero.
+    return torch.cdist(teacher, student, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def _unit_norm(points: Tensor, name: str) -> Tensor:
+    norms = torch.linalg.vector_norm(points, dim=1, keepdim=True)
+    zero = torch.nonzero(norms.flatten() == 0).flatten().tolist()
+    if zero:
+        raise ValueError(
+            f"{name} has a zero vector at class {zero[0]}, which has no direction; "
+            f"use normalize=False or another centre for it"
+        )
+    return points / norms
+
+
+def _check_rows(points: Tensor, name: str) -> None:
+    if points.ndim != 2 or points.shape[1] == 0:
+        raise ValueError(f"{name} of shape {tuple(points.shape)} came; (rows, features) was expected")
+    if not points.dtype.is_floating_point:
+        raise TypeError(f"{name} of type {points.dtype} came, floating point was expected; call .float()")
+    finite = torch.isfinite(points).all(dim=1)
+    if not bool(finite.all()):
+        row = int(torch.nonzero(~finite)[0])
+        raise ValueError(f"{name} has NaN or infinity in row {row}; finite values were expected")

@@ -1,0 +1,122 @@
+"""The Sinkhorn distance between batches of label distributions that share one cost matrix: Eq. (5)."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from .solver import solve
+from .validation import check_options, check_problem, check_start
+
+
+class SinkhornWarning(UserWarning):
+    """Some problems of a batch did not reach the tolerance."""
+
+
+@dataclass(frozen=True, eq=False)
+class SinkhornResult:
+    """The solution of B entropic transport problems, and how far it can be trusted.
+
+    Three values go by the name of "Sinkhorn distance". `value` is the paper's: the optimum of Eq. (5),
+    `<T, M> - epsilon H(T)` with `H(T) = -sum T (log T - 1)`, equal to `<alpha, p> + <beta, q> - epsilon`;
+    it can be negative. `transport_cost` is its transport part `<T, M>`. The debiased divergence is
+    `preceptor.ot.sinkhorn_divergence`.
+
+    The potentials are defined up to a constant that moves from one to the other. Where a distribution has no
+    mass the true potential is minus infinity; the one of the smallest positive float stands there, so that
+    everything stays finite.
+    """
+
+    value: Tensor  # (B,)
+    alpha: Tensor  # (B, m)
+    beta: Tensor  # (B, n)
+    error: Tensor  # (B,) L1 distance between the plan's column sums and q; its row sums are p
+    converged: Tensor  # (B,) whether error is within the tolerance
+    iterations: int  # of the problem that took longest
+    p: Tensor  # (B, m)
+    cost: Tensor  # (m, n)
+    epsilon: float
+
+    def plan(self) -> Tensor:
+        """The transport plans T, (B, m, n)."""
+        return _plan(self.p, self.beta, self.cost - self.cost.amin(), self.epsilon)
+
+    @cached_property
+    def transport_cost(self) -> Tensor:
+        """The transport part `<T, M>` of the value, (B,); computed when it is first asked for."""
+        offset = self.cost.amin()
+        cost = self.cost - offset
+        payable = torch.where(cost.isinf(), 0, cost)  # forbidden pairs carry no mass
+        rows = max(1, 2**22 // cost.numel())
+        parts = [
+            (_plan(p, beta, cost, self.epsilon) * payable).sum(dim=(1, 2))
+            for p, beta in zip(self.p.split(rows), self.beta.split(rows), strict=True)
+        ]
+        return torch.cat(parts) + offset
+
+
+def sinkhorn(
+    p: Tensor,
+    q: Tensor,
+    cost: Tensor,
+    epsilon: float = 0.1,
+    tolerance: float = 1e-4,
+    max_iterations: int = 1000,
+    beta0: Tensor | None = None,
+) -> SinkhornResult:
+    """Solve B entropic transport problems that share one cost matrix.
+
+    Nothing is recorded for automatic differentiation: `sinkhorn_distance` is the differentiable one.
+
+    Args:
+        p: (B, m) distributions; each row sums to 1.
+        q: (B, n) distributions.
+        cost: (m, n) costs; +inf forbids a pair.
+        epsilon: weight of the entropy, in the units of the cost.
+        tolerance: the L1 marginal error at which a problem counts as solved. What it means for the gradient
+            depends on epsilon: see docs/performance.md.
+        max_iterations: limit on the iterations of Eq. (20).
+        beta0: (B, n) potentials to start from, such as `.beta` of a similar problem.
+
+    Returns:
+        Values, potentials and their convergence. Problems that did not reach the tolerance are marked in
+        `.converged`, and a `SinkhornWarning` says so; their numbers are finite.
+    """
+    check_options(epsilon, tolerance, max_iterations)
+    check_problem(p, q, cost)
+    if beta0 is not None:
+        check_start(beta0, q)
+    with torch.no_grad(), torch.autocast(p.device.type, enabled=False):
+        p, q, cost = p.detach(), q.detach(), cost.detach().to(p.dtype)
+        p, q = p / p.sum(dim=1, keepdim=True), q / q.sum(dim=1, keepdim=True)
+        offset = cost.amin()  # taken out and added back: a large offset would cost digits otherwise
+        solution = solve(p, q, cost - offset, epsilon, tolerance, max_iterations, beta0)
+        dual = (solution.alpha * p).sum(dim=1) + (solution.beta * q).sum(dim=1) - epsilon  # Eq. (13)
+        converged = solution.error <= tolerance
+        if not bool(converged.all()):
+            warnings.warn(
+                "some Sinkhorn problems did not reach the tolerance, their values are approximate "
+                "(.converged says which): raise max_iterations, tolerance or epsilon",
+                SinkhornWarning,
+                stacklevel=2,
+            )
+    return SinkhornResult(
+        dual + offset,
+        solution.alpha + offset,
+        solution.beta,
+        solution.error,
+        converged,
+        solution.iterations,
+        p,
+        cost,
+        epsilon,
+    )
+
+
+def _plan(p: Tensor, beta: Tensor, cost: Tensor, epsilon: float) -> Tensor:
+    # alpha is the one that makes the row sums p, so T is p times a softmax; it needs no alpha.
+    return p[:, :, None] * torch.softmax((beta[:, None, :] - cost) / epsilon, dim=2)
