@@ -1,0 +1,88 @@
+"""Any model of timm as one of our networks: same maps, features and logits."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+import timm
+import torch
+from torch import Tensor, nn
+
+from preceptor.core import PreceptorError
+from preceptor.models.network import Network
+
+MAX_MAPS = 5  # transformers give one map for each block; methods that match maps want a handful of stages
+
+
+class TimmNetwork(Network):
+    """A timm backbone without its head, and the head as `classifier`."""
+
+    def __init__(
+        self, name: str, num_classes: int, input_shape: tuple[int, int, int], pretrained: bool = False
+    ) -> None:
+        super().__init__()
+        backbone = create(name, num_classes, input_shape, pretrained)
+        classifier = backbone.get_classifier()
+        if not isinstance(classifier, nn.Linear):
+            raise PreceptorError(
+                f"timm:{name} ends in a {type(classifier).__name__}, not in one nn.Linear, so its features "
+                "and class rows are not defined; choose a timm model with a single linear head"
+            )
+        probe = torch.linspace(-1, 1, input_shape[0] * input_shape[1] * input_shape[2]).view(1, *input_shape)
+        backbone.eval()
+        with torch.no_grad():
+            wanted = backbone(probe)
+        backbone.reset_classifier(0)
+        self.backbone: Any = backbone
+        self.classifier = classifier
+        self._map_choice = self._choose_maps(probe)
+        self.eval()
+        with torch.no_grad():
+            logits = self(probe)
+        if logits.shape != wanted.shape or (logits - wanted).abs().max() > 1e-3 * (1 + wanted.abs().max()):
+            raise PreceptorError(
+                f"timm:{name} does something between its pooled features and its logits that a linear layer "
+                "cannot describe; choose another timm model"
+            )
+        self.train()
+
+    def trunk(self, images: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
+        """At most `MAX_MAPS` stage outputs where timm gives them, and what its head's linear layer sees."""
+        if not self._map_choice:
+            return (), self.backbone.forward_head(self.backbone.forward_features(images))
+        final, maps = self.backbone.forward_intermediates(images)
+        return tuple(maps[index] for index in self._map_choice), self.backbone.forward_head(final)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits (B, C), without collecting maps."""
+        return self.classifier(self.backbone.forward_head(self.backbone.forward_features(images)))
+
+    def _choose_maps(self, probe: Tensor) -> tuple[int, ...]:
+        """Which intermediate outputs to give: all of a few, else evenly spaced ones with the last."""
+        if not hasattr(self.backbone, "forward_intermediates"):
+            return ()
+        with torch.no_grad():
+            count = len(self.backbone.forward_intermediates(probe)[1])
+        kept = min(count, MAX_MAPS)
+        return tuple((index + 1) * count // kept - 1 for index in range(kept))
+
+
+def create(name: str, num_classes: int, input_shape: tuple[int, int, int], pretrained: bool) -> Any:
+    """Call timm's constructor, with near names in the error for an unknown one."""
+    if not timm.is_model(name.split(".")[0]):
+        near = difflib.get_close_matches(name, timm.list_models(), n=3)
+        raise PreceptorError(
+            f"timm has no model {name!r}"
+            + (f"; did you mean {' or '.join(near)}?" if near else "; see timm.list_models()")
+        )
+    options: dict[str, Any] = {"num_classes": num_classes, "in_chans": input_shape[0]}
+    default = timm.models.get_pretrained_cfg(name)
+    if default is not None and default.fixed_input_size:
+        options["img_size"] = input_shape[1:]
+    try:
+        return timm.create_model(name, pretrained=pretrained, **options)
+    except (AssertionError, RuntimeError, TypeError, ValueError) as error:
+        raise PreceptorError(
+            f"timm:{name} cannot be built for inputs of shape {input_shape}: {error}"
+        ) from error
