@@ -58,14 +58,14 @@ def class_costs(
 
 
 def student_centers(context: Context) -> Tensor:
-    """Means of the teacher's features over each of the student's classes, Eq. (6).  # (C_S, d)"""
+    """Means of the teacher's features over each of the student's classes, Eq. (6): (C_S, d)."""
     outputs = _train_outputs(context)
     features = torch.as_tensor(outputs.features).float()
     return ot.class_centers(features, torch.as_tensor(outputs.labels), len(context.student_classes))
 
 
 def teacher_centers(context: Context, kind: str) -> Tensor:
-    """The teacher's class centres in its feature space.  # (C_T, d)"""
+    """The teacher's class centres in its feature space: (C_T, d)."""
     if kind == "classifier":  # Eq. (8)
         if context.teacher_classifier is None:
             raise PreceptorError(
@@ -92,7 +92,7 @@ def teacher_centers(context: Context, kind: str) -> Tensor:
 def _train_outputs(context: Context) -> Outputs:
     if context.train_outputs is None:
         raise PreceptorError(
-            "class centres need the teacher's outputs over the training set; extract them and pass train_outputs"
+            "class centres need the teacher's outputs over the training set; extract them as train_outputs"
         )
     return context.train_outputs
 
@@ -138,6 +138,6 @@ def _scaled(costs: ClassCosts, scale: str) -> ClassCosts:
         raise PreceptorError(
             f"scale_cost {scale} divides by the cost's {scale}, which is 0 here; use scale_cost none"
         )
-    return ClassCosts(
-        *(None if part is None else part / spread for part in (between, costs.teacher, costs.student))
-    )  # type: ignore[arg-type]
+    teacher = None if costs.teacher is None else costs.teacher / spread
+    student = None if costs.student is None else costs.student / spread
+    return ClassCosts(between / spread, teacher, student)

@@ -1,4 +1,4 @@
-"""Knowledge distillation from predictions (Hinton et al. 2015) and born-again networks (Furlanello et al. 2018)."""
+"""Knowledge distillation from predictions (Hinton et al. 2015), and born-again networks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from preceptor.distill.losses.step import Context, Step
 
 
 def kl_rows(teacher_logits: Tensor, student_logits: Tensor, temperature: float) -> Tensor:
-    """KL(ρ_τ(f_T) ‖ ρ_τ(f_S)) of each row, times τ² so that gradients keep their size whatever τ is.  # (B,)"""
+    """KL(ρ_τ(f_T) ‖ ρ_τ(f_S)) of each row (B,), times τ² so that gradients keep their size."""
     log_teacher = (teacher_logits / temperature).log_softmax(dim=1)
     log_student = (student_logits / temperature).log_softmax(dim=1)
     # Where the teacher's probability underflows to 0 its finite logarithm is multiplied away.
@@ -26,10 +26,10 @@ class KnowledgeDistillation(Method):
     """Match the teacher's softened class probabilities.
 
     Eq. (2) of the paper, Hinton et al., "Distilling the knowledge in a neural network", 2015:
-    ``task_weight · ℓ(y, f_S) + weight · τ² · KL(ρ_τ(f_T) ‖ ρ_τ(f_S))``. Hinton et al. ask for a small weight on the
-    labels; the defaults 0.1 and 0.9 at τ = 4 are those of the comparison by Tian et al. (CRD, 2020).
-    ``standardize`` scales both sides' logits to unit deviation first (Sun et al., "Logit standardization", 2024).
-    The teacher's classes are put in the student's order by name.
+    ``task_weight · ℓ(y, f_S) + weight · τ² · KL(ρ_τ(f_T) ‖ ρ_τ(f_S))``. Hinton et al. ask for a small
+    weight on the labels; the defaults 0.1 and 0.9 at τ = 4 are those of the comparison by Tian et al.
+    (CRD, 2020). ``standardize`` scales both sides' logits to unit deviation first (Sun et al., "Logit
+    standardization", 2024). The teacher's classes are put in the student's order by name.
     """
 
     name = "kd"
@@ -66,8 +66,9 @@ class KnowledgeDistillation(Method):
 class BornAgain(KnowledgeDistillation):
     """Learn from an earlier generation of the same architecture.
 
-    Furlanello et al., "Born-again neural networks", 2018: the label loss plus the cross-entropy with the previous
-    generation's predictions, neither softened nor weighted. The schedule of generations calls this method.
+    Furlanello et al., "Born-again neural networks", 2018: the label loss plus the cross-entropy with the
+    previous generation's predictions, neither softened nor weighted. The schedule of generations calls
+    this method.
     """
 
     name = "ban"

@@ -16,8 +16,8 @@ class Method(nn.Module):
     """A way to distil: turns a step into weighted scalar terms whose sum is the loss.
 
     Parameters (regressors, critics) are trained with the student; parameters and buffers are saved with a
-    checkpoint. Subclasses write `terms`; `forward` calls it in full precision with autocast switched off, because
-    logarithms and distances of half-precision numbers are where losses go wrong.
+    checkpoint. Subclasses write `terms`; `forward` calls it in full precision with autocast switched off,
+    because logarithms and distances of half-precision numbers are where losses go wrong.
     """
 
     name: ClassVar[str]
@@ -42,7 +42,7 @@ class Method(nn.Module):
         raise NotImplementedError
 
     def expand(self, images: Tensor) -> Tensor:
-        """The batch that both networks are to see; methods with extra views add rows behind the given ones."""
+        """The batch that both networks are to see; methods with extra views add rows behind it."""
         return images
 
     @classmethod
@@ -76,7 +76,7 @@ def _check_maps(name: str, context: Context) -> None:
     for side, shape in (("student", context.student_shape), ("teacher", context.teacher_shape)):
         if not shape.maps:
             raise PreceptorError(
-                f"method {name} compares feature maps and the {side} gives none; use a {side} with feature maps "
+                f"method {name} compares feature maps and the {side} gives none; use a {side} that has them "
                 "or a method without this need, such as sinkhorn or rkd"
             )
 

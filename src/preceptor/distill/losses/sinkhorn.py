@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -34,27 +35,28 @@ def schedule_factor(schedule: str, progress: float, warmup: float = 0.1) -> floa
 class Sinkhorn(Method):
     """Transport the teacher's class probabilities onto the student's classes.
 
-    Eq. (11): ``ℓ(y, f_S(x)) + weight · S_ε(ρ_τ(f_T(x)), ρ_τ(f_S(x)))``, S_ε of Eq. (5) with the cost M of Eq. (7).
-    The defaults are the paper's for CIFAR-100 (it takes weight 100 for CUB). The gradient with respect to the
-    student's logits is (β − ⟨β, p_S⟩) p_S / τ: the paper leaves out 1/τ (notes, 1).
+    Eq. (11): ``ℓ(y, f_S(x)) + weight · S_ε(ρ_τ(f_T(x)), ρ_τ(f_S(x)))``, S_ε of Eq. (5) with the cost M of
+    Eq. (7). The defaults are the paper's for CIFAR-100 (it takes weight 100 for CUB). The gradient with
+    respect to the student's logits is (β − ⟨β, p_S⟩) p_S / τ: the paper leaves out 1/τ (notes, 1).
 
     Args:
         context: What is known before training.
         weight: λ.
         temperature: τ of both softmaxes.
         epsilon: Entropic regularisation ε.
-        cost: Where M comes from: "teacher" (Eq. 7) or an ablation of Tab. 8: "constant" (0 for the class of the same
-            name, 1 otherwise), "random" or "shallow" (pass `matrix`, computed with a randomly initialised or a
-            shallower network), "superclass" (pass `superclasses`).
-        centers: The teacher's class centres: "classifier" (Eq. 8), "data" (stored class means) or "predicted" (means
-            of the student's training data weighted with the teacher's class probabilities).
+        cost: Where M comes from: "teacher" (Eq. 7) or an ablation of Tab. 8: "constant" (0 for the class
+            of the same name, 1 otherwise), "random" or "shallow" (pass `matrix`, computed with a randomly
+            initialised or a shallower network), "superclass" (pass `superclasses`).
+        centers: The teacher's class centres: "classifier" (Eq. 8), "data" (stored class means) or
+            "predicted" (means of the student's training data weighted with the teacher's class
+            probabilities).
         normalize: Put the centres of both sides on the unit sphere (notes, 2).
         center: Take the mean centre off each side first.
         value: "entropic" (Eq. 5) or "divergence" (debiased, zero where both sides agree).
         schedule: How the weight follows the progress of training.
         warmup: The share of training after which the "warmup" schedule has reached the full weight.
-        scale_cost: Divide M by its "max", "mean" or "std" ("none": as it is), so that weight and ε do not depend on
-            how far apart the centres lie.
+        scale_cost: Divide M by its "max", "mean" or "std" ("none": as it is), so that weight and ε do not
+            depend on how far apart the centres lie.
         matrix: M itself (C_T, C_S), for cost "random" and "shallow".
         superclasses: Class name to superclass, for cost "superclass"; it must cover both class sets.
         tolerance: L1 marginal error at which the iterations stop.
@@ -63,7 +65,7 @@ class Sinkhorn(Method):
 
     name = "sinkhorn"
     reference = "Lu et al. 2022"
-    term_names = ("task", "sinkhorn")
+    term_names: ClassVar[tuple[str, ...]] = ("task", "sinkhorn")
     cost: Tensor
     teacher_cost: Tensor | None
     student_cost: Tensor | None
@@ -105,7 +107,7 @@ class Sinkhorn(Method):
     def _keep(self, costs: ClassCosts) -> None:
         if self.value == "divergence" and costs.teacher is None:
             raise PreceptorError(
-                "value divergence needs costs within each class set and a given matrix has none; use value entropic"
+                "value divergence needs costs within each class set, not a given matrix; use value entropic"
             )
         debiased = self.value == "divergence"
         self.register_buffer("cost", costs.between)
@@ -113,17 +115,16 @@ class Sinkhorn(Method):
         self.register_buffer("student_cost", costs.student if debiased else None)
 
     def transport(self, teacher_logits: Tensor, student_logits: Tensor) -> Tensor:
-        """S_ε of each row.  # (B,)"""
+        """S_ε of each row: (B,)."""
         teacher = (teacher_logits / self.temperature).softmax(dim=1)  # (B, C_T)
         student = (student_logits / self.temperature).softmax(dim=1)  # (B, C_S)
         dtype = torch.promote_types(teacher.dtype, student.dtype)
-        limits = {"tolerance": self.tolerance, "max_iterations": self.max_iterations}
-        sides = teacher.to(dtype), student.to(dtype), self.cost.to(dtype)
+        limits = (self.epsilon, self.tolerance, self.max_iterations)
+        teacher, student, cost = teacher.to(dtype), student.to(dtype), self.cost.to(dtype)
         if self.teacher_cost is None or self.student_cost is None:
-            return ot.sinkhorn_distance(*sides, epsilon=self.epsilon, **limits)
-        return ot.sinkhorn_divergence(
-            *sides, self.teacher_cost.to(dtype), self.student_cost.to(dtype), epsilon=self.epsilon, **limits
-        )
+            return ot.sinkhorn_distance(teacher, student, cost, *limits)
+        within = self.teacher_cost.to(dtype), self.student_cost.to(dtype)
+        return ot.sinkhorn_divergence(teacher, student, cost, *within, *limits)
 
     def terms(self, step: Step) -> dict[str, Tensor]:
         """Cross-entropy and the transport term, Eq. (11)."""
