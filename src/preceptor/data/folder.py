@@ -1,0 +1,103 @@
+"""A folder of class folders, with `train/` and `test/` (or `val/`), or one level."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from preceptor.core import PreceptorError
+from preceptor.data.images import SUFFIXES
+from preceptor.data.scan import ImageFile, scan
+from preceptor.data.split import FileStore, Split
+
+ON_BAD_IMAGE = ("fail", "skip")
+Select = Callable[[tuple[str, ...]], tuple[str, ...]]
+
+
+def read_folder(
+    root: Path, select: Select, on_bad_image: str
+) -> tuple[Split, Split | None, tuple[str, ...], tuple[str, ...]]:
+    """Train split, test split (None where the folder has one level), class names, names of bad images.
+
+    Args:
+        root: The folder.
+        select: Which of the classes to read, and in which order.
+        on_bad_image: "fail" names the damaged files in an error; "skip" leaves them out and names them.
+    """
+    if on_bad_image not in ON_BAD_IMAGE:
+        raise PreceptorError(f"on_bad_image is {on_bad_image!r}; use one of {', '.join(ON_BAD_IMAGE)}")
+    parts = _parts(root)
+    classes = select(_class_folders(parts[0]))
+    if len(parts) == 2:
+        unknown = sorted(set(_class_folders(parts[1])) - set(_class_folders(parts[0])))
+        if unknown:
+            raise PreceptorError(
+                f"{parts[1]} has the class {unknown[0]!r} that {parts[0]} has not; "
+                "add its training images or remove it"
+            )
+    listed: list[tuple[str, int, int]] = []  # (file name, label, part)
+    for part, base in enumerate(parts):
+        for name in sorted(classes):  # one order of samples, whatever the order of the chosen classes
+            found = _image_files(base / name)
+            if not found and part == 0:
+                raise PreceptorError(
+                    f"{base / name} has no images ({', '.join(sorted(SUFFIXES))}); add some or remove it"
+                )
+            listed += [(path.relative_to(root).as_posix(), classes.index(name), part) for path in found]
+    files = scan(root, [name for name, _, _ in listed])
+    bad = tuple(file.name for file in files if file.shape is None)
+    if bad and on_bad_image == "fail":
+        raise PreceptorError(_complaint(root, files, len(bad)))
+    store = FileStore(root, files)
+    sound = np.array([file.shape is not None for file in files], dtype=bool)
+    labels = np.array([label for _, label, _ in listed], dtype=np.int64)
+    part_of = np.array([part for _, _, part in listed])
+    splits = []
+    for part in range(len(parts)):
+        rows = np.flatnonzero(sound & (part_of == part))
+        splits.append(Split(store, labels[rows], rows))
+    return splits[0], splits[1] if len(parts) == 2 else None, classes, bad
+
+
+def _parts(root: Path) -> list[Path]:
+    """[train, test] or [root]."""
+    train = root / "train"
+    if not train.is_dir():
+        return [root]
+    for name in ("test", "val"):
+        if (root / name).is_dir():
+            return [train, root / name]
+    raise PreceptorError(
+        f"{root} has train/ but neither test/ nor val/; add one, or give {train} itself to have it split"
+    )
+
+
+def _class_folders(folder: Path) -> tuple[str, ...]:
+    names = sorted(
+        entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith(".")
+    )
+    if not names:
+        raise PreceptorError(f"{folder} has no class folders; expected one folder of images for each class")
+    return tuple(names)
+
+
+def _image_files(folder: Path) -> list[Path]:
+    found = []
+    for base, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        found += [
+            Path(base) / name
+            for name in sorted(names)
+            if not name.startswith(".") and Path(name).suffix.lower() in SUFFIXES
+        ]
+    return found
+
+
+def _complaint(root: Path, files: list[ImageFile], count: int) -> str:
+    first = [file for file in files if file.shape is None][:3]
+    named = "; ".join(file.problem for file in first) + ("; …" if count > len(first) else "")
+    hint = "or leave them out with --on-bad-image skip"
+    return f"{count} of {len(files)} images in {root} are bad ({named}), {hint}"

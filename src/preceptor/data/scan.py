@@ -1,0 +1,96 @@
+"""Looking through a folder of images once: sizes, hashes and damage, remembered between sessions."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from preceptor.core import PreceptorError
+from preceptor.data.images import decode, read_bytes
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class ImageFile:
+    """One file of a folder: where it lies, what it holds, or why it cannot be read."""
+
+    name: str  # path relative to the folder, with forward slashes
+    size: int
+    sha256: str
+    shape: tuple[int, int, int] | None  # (C, H, W); None where it cannot be read
+    problem: str = ""
+
+
+def cache_folder() -> Path:
+    """``$PRECEPTOR_CACHE``, or ``preceptor`` in the user's cache folder."""
+    given = os.environ.get("PRECEPTOR_CACHE")
+    if given:
+        return Path(given)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "preceptor"
+
+
+def scan(root: Path, names: Sequence[str]) -> list[ImageFile]:
+    """Decode and hash every file once; files unchanged since an earlier scan (size and time) are not read."""
+    memory = (
+        cache_folder() / "scans" / (hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:32] + ".json")
+    )
+    known = _recall(memory)
+    stats = {name: (root / name).stat() for name in names}
+    stale = [
+        name
+        for name in names
+        if name not in known or known[name][:2] != [stats[name].st_size, stats[name].st_mtime_ns]
+    ]
+    with ThreadPoolExecutor(max_workers=min(32, (os.cpu_count() or 1) + 1)) as pool:
+        for name, (digest, shape, problem) in zip(
+            stale, pool.map(lambda name: _inspect(root / name, name), stale), strict=True
+        ):
+            known[name] = [stats[name].st_size, stats[name].st_mtime_ns, digest, shape, problem]
+    if stale:
+        _remember(memory, known)
+    return [_as_file(name, known[name]) for name in names]
+
+
+def _inspect(path: Path, name: str) -> tuple[str, tuple[int, ...] | None, str]:
+    digest = ""
+    try:
+        content = read_bytes(path)
+        digest = hashlib.sha256(content).hexdigest()
+        return digest, decode(content, name).shape, ""
+    except (PreceptorError, OSError) as error:
+        return digest, None, str(error)
+
+
+def _as_file(name: str, entry: list) -> ImageFile:
+    size, _, digest, shape, problem = entry
+    return ImageFile(name, size, digest, None if shape is None else tuple(shape), problem)
+
+
+def _recall(memory: Path) -> dict[str, list]:
+    """What an earlier scan found; a memory that is missing, damaged or of another schema counts as empty."""
+    try:
+        stored = json.loads(memory.read_text(encoding="utf-8"))
+        entries = stored["files"] if stored["schema"] == SCHEMA else {}
+        return {name: entry for name, entry in entries.items() if len(entry) == 5}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def _remember(memory: Path, known: dict[str, list]) -> None:
+    """Write whole or not at all; a read-only home only costs the speed of the next scan."""
+    try:
+        memory.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(
+            "w", dir=memory.parent, prefix=memory.name, suffix=".part", delete=False, encoding="utf-8"
+        ) as part:
+            json.dump({"schema": SCHEMA, "files": known}, part)
+        os.replace(part.name, memory)
+    except OSError:
+        return

@@ -1,0 +1,70 @@
+"""Where a task comes from: the DATA forms that the command line and `Task` take."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from preceptor.core import PreceptorError
+from preceptor.data.arrays import read_npz
+from preceptor.data.cifar import LAYOUTS, read_cifar
+from preceptor.data.folder import Select, read_folder
+from preceptor.data.split import Split
+
+FORMS = (
+    "a folder of class folders (train/ and test/ or val/, or one level), an .npz, "
+    "cifar10:ROOT, cifar100:ROOT, or glyphs:TASK"
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """What was read, before classes are chosen and a test part is split off."""
+
+    name: str
+    train: Split
+    test: Split | None
+    classes: tuple[str, ...]
+    bad_images: tuple[str, ...] = ()
+
+
+def read_source(source: str | os.PathLike[str], select: Select, on_bad_image: str = "fail") -> Source:
+    """Read any DATA form.
+
+    Args:
+        source: The DATA string or path.
+        select: Which classes will be used, so that a folder need not read the others.
+        on_bad_image: For folders: "fail" or "skip".
+    """
+    text = os.fspath(source)
+    prefix, colon, rest = text.partition(":")
+    if colon and prefix in PREFIXES:
+        return PREFIXES[prefix](rest)
+    path = Path(text).expanduser()
+    if path.is_dir():
+        train, test, classes, bad = read_folder(path, select, on_bad_image)
+        return Source(path.resolve().name, train, test, classes, bad)
+    if path.is_file() and path.suffix == ".npz":
+        return Source(path.stem, *read_npz(path))
+    what = "is not a form of data that is known" if path.exists() else "does not exist"
+    raise PreceptorError(f"data {text!r} {what}; give {FORMS}")
+
+
+def _cifar(name: str) -> Callable[[str], Source]:
+    return lambda root: Source(name, *read_cifar(name, Path(root).expanduser()))
+
+
+def _glyphs(name: str) -> Source:
+    from preceptor.data.glyphs import (
+        read_glyphs,
+    )  # matplotlib's fonts and Pillow's font engine load here only
+
+    return Source(f"glyphs:{name}", *read_glyphs(name))
+
+
+PREFIXES: dict[str, Callable[[str], Source]] = {
+    **{name: _cifar(name) for name in LAYOUTS},
+    "glyphs": _glyphs,
+}

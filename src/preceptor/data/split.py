@@ -1,0 +1,224 @@
+"""One half of a task: labelled samples, wherever they are kept."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from preceptor.data.images import decode, read_bytes
+from preceptor.data.scan import ImageFile
+
+MEMORY_BYTES = 2 * 2**30  # decoded images of a folder are kept in memory up to this
+
+
+class Store(Protocol):
+    """Where samples are kept."""
+
+    vectors: bool
+
+    def shapes(self, rows: np.ndarray) -> list[tuple[int, ...]]:
+        """The distinct shapes among these rows."""
+
+    def load(self, row: int) -> np.ndarray:
+        """One sample: uint8 (C, H, W) or float32 (d,)."""
+
+    def identify(self, rows: np.ndarray, digest: hashlib._Hash) -> None:
+        """Feed what makes these samples what they are into a hash."""
+
+    def path(self, row: int) -> str | None:
+        """Where a sample's file lies."""
+
+
+class ArrayStore:
+    """Samples of one shape in one array: uint8 (N, C, H, W) or float32 (N, d)."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self.array = array
+        self.vectors = array.ndim == 2
+
+    def shapes(self, rows: np.ndarray) -> list[tuple[int, ...]]:
+        """One shape for all."""
+        return [tuple(self.array.shape[1:])]
+
+    def load(self, row: int) -> np.ndarray:
+        """One row."""
+        return self.array[row]
+
+    def identify(self, rows: np.ndarray, digest: hashlib._Hash) -> None:
+        """The values themselves."""
+        digest.update(repr((self.array.dtype.str, self.array.shape[1:])).encode())
+        for start in range(0, len(rows), 4096):
+            digest.update(np.ascontiguousarray(self.array[rows[start : start + 4096]]).data)
+
+    def path(self, row: int) -> str | None:
+        """None: there are no files."""
+        return None
+
+
+class ListStore:
+    """Images of several sizes in memory, each uint8 (C, H, W)."""
+
+    vectors = False
+
+    def __init__(self, images: Sequence[np.ndarray]) -> None:
+        self.images = images
+
+    def shapes(self, rows: np.ndarray) -> list[tuple[int, ...]]:
+        """The distinct shapes among these rows."""
+        return sorted({tuple(self.images[row].shape) for row in rows})
+
+    def load(self, row: int) -> np.ndarray:
+        """One image."""
+        return self.images[row]
+
+    def identify(self, rows: np.ndarray, digest: hashlib._Hash) -> None:
+        """The values themselves."""
+        for row in rows:
+            digest.update(repr(self.images[row].shape).encode())
+            digest.update(np.ascontiguousarray(self.images[row]).data)
+
+    def path(self, row: int) -> str | None:
+        """None: there are no files."""
+        return None
+
+
+class FileStore:
+    """Image files of a folder, decoded when asked for, kept decoded while they fit into `MEMORY_BYTES`."""
+
+    vectors = False
+
+    def __init__(self, root: Path, files: Sequence[ImageFile]) -> None:
+        self.root = root
+        self.files = files
+        # One coloured file makes the whole set coloured: a network has one number of input channels.
+        self.channels = 3 if any(file.shape and file.shape[0] == 3 for file in files) else 1
+        pixels = sum(file.shape[1] * file.shape[2] for file in files if file.shape)
+        self._kept: dict[int, np.ndarray] | None = {} if pixels * self.channels <= MEMORY_BYTES else None
+
+    def shapes(self, rows: np.ndarray) -> list[tuple[int, ...]]:
+        """The distinct shapes among these rows, known from the scan."""
+        return sorted({(self.channels, *shape[1:]) for row in rows if (shape := self.files[row].shape)})
+
+    def load(self, row: int) -> np.ndarray:
+        """Decode one file, or take it from memory."""
+        if self._kept is not None and row in self._kept:
+            return self._kept[row]
+        path = self.root / self.files[row].name
+        pixels = decode(read_bytes(path), str(path), self.channels)
+        if self._kept is not None:
+            self._kept[row] = pixels
+        return pixels
+
+    def identify(self, rows: np.ndarray, digest: hashlib._Hash) -> None:
+        """Relative paths, sizes and hashes of the files."""
+        for row in rows:
+            file = self.files[row]
+            digest.update(f"{file.name}\0{file.size}\0{file.sha256}\n".encode())
+
+    def path(self, row: int) -> str | None:
+        """The file."""
+        return str(self.root / self.files[row].name)
+
+
+class Split:
+    """Labelled samples in a fixed order.
+
+    Attributes:
+        labels: (N,) int64, positions in the task's classes.
+        kind: "images" or "vectors".
+        image_shape: (C, H, W) where all images have one size, else None.
+        uniform: Whether all samples have one shape.
+    """
+
+    def __init__(self, store: Store, labels: np.ndarray, rows: np.ndarray | None = None) -> None:
+        self.store = store
+        self.labels = np.ascontiguousarray(labels, dtype=np.int64)
+        self.rows = np.arange(len(labels)) if rows is None else rows
+        self._shapes = store.shapes(self.rows)
+        self._fingerprint: str | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __repr__(self) -> str:
+        shape = self.sample_shape or "several sizes"
+        return f"Split({len(self)} {self.kind}, {shape})"
+
+    @property
+    def kind(self) -> str:
+        """What the samples are: "images" or "vectors"."""
+        return "vectors" if self.store.vectors else "images"
+
+    @property
+    def uniform(self) -> bool:
+        """Whether all samples have one shape."""
+        return len(self._shapes) <= 1
+
+    @property
+    def sample_shape(self) -> tuple[int, ...] | None:
+        """(C, H, W) or (d,) where all samples have one shape, else None."""
+        return self._shapes[0] if len(self._shapes) == 1 else None
+
+    @property
+    def image_shape(self) -> tuple[int, int, int] | None:
+        """(C, H, W) where all images have one size, else None."""
+        shape = self.sample_shape
+        return (shape[0], shape[1], shape[2]) if shape is not None and len(shape) == 3 else None
+
+    @property
+    def channels(self) -> int | None:
+        """1 or 3 for images, None for vectors."""
+        return None if self.kind == "vectors" or not self._shapes else self._shapes[0][0]
+
+    @property
+    def largest(self) -> tuple[int, ...]:
+        """The greatest extent along each axis over all samples."""
+        return tuple(max(sizes) for sizes in zip(*self._shapes, strict=True))
+
+    @property
+    def fingerprint(self) -> str:
+        """Sha256 over samples and labels in their order, in hex."""
+        if self._fingerprint is None:
+            digest = hashlib.sha256(self.kind.encode())
+            digest.update(self.labels.data)
+            self.store.identify(self.rows, digest)
+            self._fingerprint = digest.hexdigest()
+        return self._fingerprint
+
+    def load(self, indices: Sequence[int] | np.ndarray | Tensor | slice) -> Tensor | list[Tensor]:
+        """Samples as tensors on the CPU.
+
+        Returns:
+            uint8 (B, C, H, W) where all images have one size, else a list of uint8 (C, H, W);
+            float32 (B, d) for vectors.
+        """
+        rows = self.rows[indices if isinstance(indices, slice) else np.asarray(indices, dtype=np.int64)]
+        if isinstance(self.store, ArrayStore):
+            return torch.from_numpy(self.store.array[rows])
+        samples = [torch.from_numpy(np.array(self.store.load(int(row)))) for row in rows]
+        if not self.uniform:
+            return samples
+        return (
+            torch.stack(samples)
+            if samples
+            else torch.empty((0, *(self.sample_shape or ())), dtype=torch.uint8)
+        )
+
+    def pixels(self, index: int) -> np.ndarray:
+        """One sample as it is kept; do not write into it."""
+        return self.store.load(int(self.rows[index]))
+
+    def path(self, index: int) -> str | None:
+        """Where a sample's file lies, or None for samples without files."""
+        return self.store.path(int(self.rows[index]))
+
+    def select(self, indices: Sequence[int] | np.ndarray, labels: np.ndarray | None = None) -> Split:
+        """Some of the samples, in the given order, with other labels where given; nothing is copied."""
+        chosen = np.asarray(indices, dtype=np.int64)
+        return Split(self.store, self.labels[chosen] if labels is None else labels, self.rows[chosen])

@@ -1,0 +1,252 @@
+"""A labelled data set with class names, split into train and test."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import os
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from preceptor.core import PreceptorError
+from preceptor.data.arrays import array_split, dataset_split
+from preceptor.data.protocol import Window, parse_window, window_classes
+from preceptor.data.sources import read_source
+from preceptor.data.split import Split
+from preceptor.data.subsets import hold_out, take_per_class, take_stratified
+
+
+class Task:
+    """A task: train and test splits over the same classes.
+
+    Attributes:
+        name: What to call it in tables.
+        classes: Class names; a label is a position in them.
+        train: The training split.
+        test: The test split.
+        bad_images: Files that were left out because they cannot be read.
+
+    Example:
+        >>> task = Task("glyphs:digits", window="0:5")
+        >>> task.classes
+        ('0', '1', '2', '3', '4')
+    """
+
+    def __init__(
+        self,
+        source: str | os.PathLike[str],
+        *,
+        classes: str | Sequence[str] | None = None,
+        window: str | tuple[int, ...] | None = None,
+        seed: int = 0,
+        test_fraction: float = 0.25,
+        on_bad_image: str = "fail",
+    ) -> None:
+        """Read a task.
+
+        Args:
+            source: A folder of class folders, an `.npz`, `cifar10:ROOT`, `cifar100:ROOT` or `glyphs:TASK`.
+            classes: Only these classes, in this order; a list or a text with commas.
+            window: Only a window of the classes: `START:SIZE[@SEED]` or (start, size[, seed]).
+            seed: Of the split into train and test, where the source has none.
+            test_fraction: Of each class, where the source has no test part.
+            on_bad_image: "fail" refuses a folder with damaged images, "skip" leaves them out and names them.
+        """
+        if classes is not None and window is not None:
+            raise PreceptorError("classes and a window were both given; choose the subset by one of them")
+        names = [name.strip() for name in classes.split(",")] if isinstance(classes, str) else classes
+        span = (
+            parse_window(window) if isinstance(window, str) else None if window is None else Window(*window)
+        )
+
+        def select(available: tuple[str, ...]) -> tuple[str, ...]:
+            if span is not None:
+                return tuple(available[index] for index in window_classes(len(available), span))
+            return available if names is None else known_classes(names, available)
+
+        read = read_source(source, select, on_bad_image)
+        name = read.name + _suffix(span, names)
+        train, test = read.train, read.test
+        if test is None:
+            _check(read.name, read.classes, train, train)
+            kept, held = hold_out(train.labels, test_fraction, seed, read.classes)
+            train, test = train.select(kept), train.select(held)
+        self._fill(name, read.classes, train, test, read.bad_images)
+        wanted = read.classes if on_folder(read.train) else select(read.classes)
+        if wanted != read.classes:
+            self.__dict__.update(self.subset(wanted, name=name).__dict__)
+
+    def _fill(
+        self, name: str, classes: tuple[str, ...], train: Split, test: Split, bad_images: tuple[str, ...] = ()
+    ) -> None:
+        _check(name, classes, train, test)
+        self.name = name
+        self.classes = classes
+        self.train = train
+        self.test = test
+        self.bad_images = bad_images
+
+    @classmethod
+    def from_splits(
+        cls,
+        train: Split,
+        test: Split,
+        classes: Sequence[str],
+        name: str = "task",
+        bad_images: tuple[str, ...] = (),
+    ) -> Task:
+        """A task out of two ready splits."""
+        task = cls.__new__(cls)
+        task._fill(name, tuple(str(entry) for entry in classes), train, test, bad_images)
+        return task
+
+    @classmethod
+    def from_arrays(
+        cls,
+        train_x: Any,
+        train_y: Any,
+        test_x: Any,
+        test_y: Any,
+        classes: Sequence[str] | None = None,
+        name: str = "arrays",
+    ) -> Task:
+        """A task out of arrays: uint8 images (N, H, W, C), (N, H, W), (N, C, H, W), or vectors (N, d)."""
+        train, test = array_split(train_x, train_y, "train"), array_split(test_x, test_y, "test")
+        return cls.from_splits(train, test, _names(classes, train), name)
+
+    @classmethod
+    def from_datasets(
+        cls,
+        train: Iterable[Any],
+        test: Iterable[Any],
+        classes: Sequence[str] | None = None,
+        name: str = "dataset",
+    ) -> Task:
+        """A task out of two torch `Dataset`s of (sample, label), read into memory."""
+        read = dataset_split(train, "train")
+        names = _names(getattr(train, "classes", None) if classes is None else classes, read)
+        return cls.from_splits(read, dataset_split(test, "test"), names, name)
+
+    def __repr__(self) -> str:
+        samples = f"{len(self.train)} + {len(self.test)} {self.kind}"
+        return f"Task({self.name!r}: {len(self.classes)} classes, {samples})"
+
+    @property
+    def kind(self) -> str:
+        """What the samples are: "images" or "vectors"."""
+        return self.train.kind
+
+    @property
+    def fingerprint(self) -> str:
+        """Sha256 in hex over class names, samples and labels: equal content, equal fingerprint."""
+        digest = hashlib.sha256()
+        for name in self.classes:
+            digest.update(name.encode() + b"\0")
+        digest.update(f"{self.train.fingerprint} {self.test.fingerprint}".encode())
+        return digest.hexdigest()
+
+    def subset(self, classes: Sequence[str], name: str | None = None) -> Task:
+        """The task with these classes only, in this order."""
+        kept = known_classes(classes, self.classes)
+        position = np.full(len(self.classes), -1, dtype=np.int64)
+        position[[self.classes.index(entry) for entry in kept]] = np.arange(len(kept))
+
+        def choose(split: Split) -> Split:
+            labels = position[split.labels]
+            chosen = np.flatnonzero(labels >= 0)
+            return split.select(chosen, labels[chosen])
+
+        title = name or self.name + _suffix(None, kept)
+        return Task.from_splits(choose(self.train), choose(self.test), kept, title, self.bad_images)
+
+    def window(self, start: int, size: int, seed: int | None = None) -> Task:
+        """The task with a window of its classes, as in the paper's Fig. 4."""
+        span = Window(start, size, seed)
+        kept = [self.classes[index] for index in window_classes(len(self.classes), span)]
+        return self.subset(kept, name=self.name + _suffix(span, None))
+
+    def sample(self, count: int, seed: int = 0) -> Task:
+        """The task with `count` training samples, classes in proportion."""
+        return self._with_train(take_stratified(self.train.labels, count, seed, self.classes))
+
+    def per_class(self, count: int, seed: int = 0) -> Task:
+        """The task with at most `count` training samples of each class; fewer are a part of more."""
+        return self._with_train(take_per_class(self.train.labels, count, seed, self.classes))
+
+    def split_validation(self, fraction: float = 0.1, seed: int = 0) -> tuple[Task, Split]:
+        """The task with a smaller training split, and the samples taken from it, classes in proportion."""
+        kept, held = hold_out(self.train.labels, fraction, seed, self.classes)
+        return self._with_train(kept), self.train.select(held)
+
+    def _with_train(self, rows: np.ndarray) -> Task:
+        return Task.from_splits(self.train.select(rows), self.test, self.classes, self.name, self.bad_images)
+
+
+def known_classes(names: Sequence[str], available: tuple[str, ...]) -> tuple[str, ...]:
+    """Check class names against those there are."""
+    for name in names:
+        if name not in available:
+            near = difflib.get_close_matches(str(name), available, n=3) or list(available[:5])
+            raise PreceptorError(f"there is no class {name!r}; did you mean one of {', '.join(near)}?")
+    if len(set(names)) != len(names):
+        raise PreceptorError(f"the classes {', '.join(names)} name one twice; name each once")
+    return tuple(names)
+
+
+def on_folder(split: Split) -> bool:
+    """Whether the split's classes were chosen while reading."""
+    return split.store.path(0) is not None if len(split) else True
+
+
+def _suffix(span: Window | None, names: Sequence[str] | None) -> str:
+    if span is not None:
+        return f"[{span.start}:{span.size}" + ("]" if span.seed is None else f"@{span.seed}]")
+    if names is not None:
+        return "[" + (",".join(names) if len(names) <= 4 else f"{len(names)} classes") + "]"
+    return ""
+
+
+def _names(classes: Sequence[str] | None, train: Split) -> tuple[str, ...]:
+    if classes is not None:
+        return tuple(str(entry) for entry in classes)
+    return tuple(str(label) for label in range(int(train.labels.max(initial=0)) + 1))
+
+
+def _check(name: str, classes: tuple[str, ...], train: Split, test: Split) -> None:
+    """Refuse what no task can be."""
+    if len(classes) < 2:
+        raise PreceptorError(
+            f"{name} has {len(classes)} class ({', '.join(classes)}); a task needs two or more"
+        )
+    if len(set(classes)) != len(classes) or not all(classes):
+        raise PreceptorError(f"{name} has empty or repeated class names; give each class a name of its own")
+    for split, part in ((train, "train"), (test, "test")):
+        if not len(split):
+            raise PreceptorError(f"{name} has no {part} samples; add some")
+        low, high = int(split.labels.min()), int(split.labels.max())
+        if low < 0 or high >= len(classes):
+            raise PreceptorError(
+                f"{name} has {part} labels from {low} to {high} for {len(classes)} classes; expected 0 to "
+                f"{len(classes) - 1}, so mend the labels or name every class"
+            )
+    missing = np.flatnonzero(np.bincount(train.labels, minlength=len(classes)) == 0)
+    if len(missing):
+        raise PreceptorError(
+            f"{name} has no train samples of class {classes[missing[0]]!r}; add some or leave the class out"
+        )
+    _check_shapes(name, train, test)
+
+
+def _check_shapes(name: str, train: Split, test: Split) -> None:
+    sized = train.path(0) is None and train.uniform and test.uniform
+    if (
+        train.kind != test.kind
+        or train.channels != test.channels
+        or (sized and train.sample_shape != test.sample_shape)
+    ):
+        raise PreceptorError(
+            f"{name} has train samples {train.sample_shape} and test samples {test.sample_shape}; "
+            "bring them to one shape"
+        )
