@@ -1,0 +1,92 @@
+"""Leave-one-out accuracy of the k nearest neighbours in the teacher's feature space."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from preceptor.core import PreceptorError
+from preceptor.metrics.inputs import Array, as_matrix, compact_labels
+from preceptor.metrics.sampling import stratified_rows
+from preceptor.metrics.scatter import Scatter, scatter, working_type
+
+QUERIES = 256  # at a time: distances take QUERIES x N numbers
+
+
+def knn(
+    *, features: Any, labels: Any, neighbors: int = 5, max_queries: int | None = 2000, **_unused: Any
+) -> float:
+    """Leave-one-out accuracy of a vote among the nearest neighbours, Euclidean.
+
+    Cover and Hart, Nearest neighbor pattern classification, 1967. Between 0 and 1. Nothing depends on the order
+    of samples or classes: samples at the same distance as the k-th nearest (duplicates above all) share the votes
+    that are left, and where several classes lead the vote a sample counts as right with one over their number.
+    A class with one sample has no neighbour of its own and counts as wrong, as it must.
+
+    Above `max_queries` samples that many are asked, each class with its share, chosen by a hash of their
+    features, against all the others; the classes are weighted back to their shares, so the estimate is unbiased
+    with a standard error of at most 1.1 points at 2,000. `None` asks all.
+
+    Args:
+        features: (N, d) of the teacher.
+        labels: (N,) class indices of the task.
+        neighbors: how many vote; at most N - 1 do.
+        max_queries: how many samples are asked at most.
+    """
+    if neighbors < 1:
+        raise PreceptorError(f"neighbors is {neighbors}; expected at least 1")
+    features = as_matrix(features, "features")
+    if len(features) < 2:
+        raise PreceptorError("features has 1 row; leave-one-out neighbours need at least 2 samples")
+    indices, classes = compact_labels(labels, len(features))
+    values, moments = scatter(features, indices, classes)
+    rows = stratified_rows(features, indices, classes, max_queries or len(features))
+    credit = np.concatenate(
+        [
+            _credit(values, moments, indices, rows[start : start + QUERIES], min(neighbors, len(values) - 1))
+            for start in range(0, len(rows), QUERIES)
+        ]
+    )
+    asked = np.bincount(indices[rows], minlength=classes)
+    right = np.bincount(indices[rows], credit, classes)
+    return float((right / asked) @ moments.counts / len(values))
+
+
+def _credit(values: Array, moments: Scatter, indices: Array, rows: Array, neighbors: int) -> Array:
+    """For each asked row the chance in [0, 1] that the vote names its class."""
+    kind = working_type(values)
+    asked = values[rows].astype(kind) - moments.mean.astype(kind)
+    # |x - m|^2 - 2 (q - m) x differs from the squared distance by a constant for each query q.
+    products = torch.from_numpy(asked) @ torch.from_numpy(values.astype(kind, copy=False)).T  # (Q, N)
+    distances = torch.from_numpy(moments.energies.astype(kind)) - 2 * products
+    distances[torch.arange(len(rows)), torch.from_numpy(rows)] = torch.inf
+    nearest = torch.topk(distances, neighbors, dim=1, largest=False)
+    last = nearest.values[:, -1:]
+    slack = _rounding(moments, rows, kind)
+    targets = torch.from_numpy(indices)
+    votes = torch.zeros(len(rows), len(moments.counts), dtype=torch.float64)
+    votes.scatter_add_(1, targets[nearest.indices], torch.ones(nearest.indices.shape, dtype=torch.float64))
+    for row in torch.nonzero((distances <= last + slack).sum(dim=1) > neighbors).flatten().tolist():
+        votes[row] = _shared_votes(distances[row], targets, last[row] - slack[row], last[row] + slack[row], votes)
+    leads = votes >= votes.max(dim=1, keepdim=True).values - 1e-6
+    right = leads[torch.arange(len(rows)), targets[torch.from_numpy(rows)]]
+    return (right / leads.sum(dim=1)).numpy()
+
+
+def _shared_votes(distances: Tensor, targets: Tensor, low: Tensor, high: Tensor, votes: Tensor) -> Tensor:
+    """Votes (C,) of one query whose k-th distance is shared by more samples than there are votes left."""
+    closer, tied = distances < low, (distances >= low) & (distances <= high)
+    neighbors = votes.sum(dim=1)[0]  # every row holds k votes
+    weights = closer.double() + tied.double() * (neighbors - closer.sum()) / tied.sum()
+    return torch.bincount(targets, weights, minlength=votes.shape[1])
+
+
+def _rounding(moments: Scatter, rows: Array, kind: Any) -> Tensor:
+    """(Q, 1) what rounding may do to `distances`: closer than that, two samples are equally far."""
+    reach = np.sqrt(moments.energies.max())
+    own = np.sqrt(moments.energies[rows])
+    size = reach**2 + 2 * own * (reach + np.linalg.norm(moments.mean))
+    return torch.from_numpy((32 * np.finfo(kind).eps * size).astype(kind))[:, None]

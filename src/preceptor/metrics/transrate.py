@@ -1,0 +1,86 @@
+"""TransRate: the mutual information of features and labels, with the coding rate in place of the entropy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from preceptor.core import PreceptorError
+from preceptor.metrics.inputs import Array, as_matrix, compact_labels
+from preceptor.metrics.scatter import Scatter, scatter, working_type
+
+BATCH_ENTRIES = 4_000_000  # of a padded batch of classes: 32 MB
+
+
+def transrate(
+    *, features: Any, labels: Any, epsilon: float = 1e-4, normalize: bool = True, **_unused: Any
+) -> float:
+    """Huang et al., Frustratingly easy transferability estimation, ICML 2022.
+
+    With Z the centred features, Z_c those of class c (not centred again) and n_c their number::
+
+        R(Z)   = 1/2 log det( I + Z^T Z / (N epsilon) )
+        TrR    = R(Z) - sum_c n_c/N R(Z_c)
+
+    In nats, never negative. Determinants are taken on the smaller side of each matrix. Coding rates grow with
+    the scale of the features, which differs between teachers for no good reason, so Z is first divided by its
+    root mean squared norm; `normalize=False` gives the formula on the features as they came.
+
+    Args:
+        features: (N, d) of the teacher.
+        labels: (N,) class indices of the task.
+        epsilon: the distortion, the paper's 1e-4.
+        normalize: take the scale of the features out.
+    """
+    if not epsilon > 0:
+        raise PreceptorError(f"epsilon is {epsilon}; expected a positive distortion such as 1e-4")
+    features = as_matrix(features, "features")
+    indices, classes = compact_labels(labels, len(features))
+    values, moments = scatter(features, indices, classes)
+    if moments.total_variance == 0:
+        return 0.0
+    scale = epsilon * (moments.total_variance if normalize else 1.0)
+    rate = float(_coding_rates(torch.from_numpy(moments.covariance / scale)))
+    weights = moments.counts / len(values)
+    return rate - float(weights @ _class_rates(values, indices, moments, scale))
+
+
+def _class_rates(values: Array, indices: Array, moments: Scatter, scale: float) -> Array:
+    """R(Z_c) of each class (C,), many classes of like size in one batched product."""
+    counts, rank = moments.counts, values.shape[1]
+    order = np.argsort(indices, kind="stable")
+    groups = np.split(order, np.cumsum(counts)[:-1])
+    kind = working_type(values)
+    rates = np.empty(len(counts))
+    by_size = np.argsort(counts, kind="stable")
+    for members in _batches(by_size, counts, rank):
+        longest = int(counts[members].max())
+        padded = np.zeros((len(members), longest, rank), dtype=kind)  # rows of zeros leave determinants alone
+        for place, member in enumerate(members):
+            padded[place, : counts[member]] = values[groups[member]] - moments.mean.astype(kind)
+        stack = torch.from_numpy(padded)
+        gram = stack @ stack.mT if longest <= rank else stack.mT @ stack
+        sizes = torch.from_numpy(counts[members] * scale)[:, None, None]
+        rates[members] = _coding_rates(gram.double() / sizes).numpy()
+    return rates
+
+
+def _batches(by_size: Array, counts: Array, rank: int) -> Iterator[Array]:
+    """Classes from small to large, cut where the padded batch would pass `BATCH_ENTRIES`."""
+    start = 0
+    while start < len(by_size):
+        stop = start + 1
+        while stop < len(by_size) and (stop + 1 - start) * counts[by_size[stop]] * rank <= BATCH_ENTRIES:
+            stop += 1
+        yield by_size[start:stop]
+        start = stop
+
+
+def _coding_rates(gram: Tensor) -> Tensor:
+    """Half of log det(I + gram) of one or a batch of matrices."""
+    shifted = gram + torch.eye(gram.shape[-1], dtype=gram.dtype)
+    return torch.linalg.cholesky(shifted).diagonal(dim1=-2, dim2=-1).log().sum(dim=-1)
