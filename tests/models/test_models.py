@@ -22,7 +22,7 @@ CASES = [
     ("mlp-32", (1, 4, 4), []),
     ("timm:resnet10t", (3, 64, 64), [(64, 32, 32), (64, 16, 16), (128, 8, 8), (256, 4, 4), (512, 2, 2)]),
     ("timm:test_vit", (3, 32, 32), [(64, 2, 2)] * 5),
-    ("timm:vgg11", (3, 64, 64), []),  # timm gives no intermediate outputs for it
+    ("timm:densenet121", (3, 64, 64), []),  # timm gives no intermediate outputs for it
 ]
 
 

@@ -1,0 +1,214 @@
+import hashlib
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from preceptor.core import PreceptorError
+from preceptor.data import Task
+
+
+def arrays(count=12, classes=3, shape=(5, 4, 3), seed=0):
+    generator = np.random.default_rng(seed)
+    images = generator.integers(0, 256, (count, *shape), dtype=np.uint8)
+    return images, np.arange(count) % classes
+
+
+@pytest.fixture
+def task():
+    train_x, train_y = arrays(30, 5)
+    test_x, test_y = arrays(10, 5, seed=1)
+    return Task.from_arrays(train_x, train_y, test_x, test_y, list("abcde"), name="toy")
+
+
+def test_arrays_keep_their_pixels(task):
+    train_x, train_y = arrays(30, 5)
+    assert (task.name, task.kind, task.classes) == ("toy", "images", tuple("abcde"))
+    assert len(task.train) == 30
+    assert task.train.uniform
+    assert task.train.image_shape == (3, 5, 4)
+    assert task.train.path(0) is None
+    got = task.train.load([4, 2])
+    assert got.dtype == torch.uint8
+    torch.testing.assert_close(got, torch.from_numpy(train_x[[4, 2]].transpose(0, 3, 1, 2).copy()))
+    np.testing.assert_array_equal(task.train.labels, train_y)
+    assert task.train.labels.dtype == np.int64
+    assert task.bad_images == ()
+    assert repr(task) == "Task('toy': 5 classes, 30 + 10 images)"
+
+
+def test_grey_and_channels_first_arrays_mean_the_same():
+    grey, labels = arrays(shape=(5, 4))
+    one, _ = arrays(shape=(5, 4))
+    first = Task.from_arrays(grey, labels, grey, labels, list("abc"))
+    last = Task.from_arrays(
+        one[..., None], labels, torch.from_numpy(one)[:, None], torch.tensor(labels), list("abc")
+    )
+    assert first.fingerprint == last.fingerprint
+    assert first.train.image_shape == (1, 5, 4)
+
+
+def test_vectors():
+    x = np.random.default_rng(0).normal(size=(9, 4))
+    task = Task.from_arrays(x, np.arange(9) % 3, x, np.arange(9) % 3)
+    assert task.kind == "vectors"
+    assert task.classes == ("0", "1", "2")
+    assert task.train.image_shape is None
+    torch.testing.assert_close(task.train.load([1]), torch.from_numpy(x[1:2]).float())
+
+
+def test_subset_takes_classes_in_the_given_order(task):
+    small = task.subset(["d", "a"])
+    assert small.classes == ("d", "a")
+    assert len(small.train) == 12
+    kept = np.flatnonzero(np.isin(task.train.labels, [0, 3]))
+    torch.testing.assert_close(small.train.load(slice(None)), task.train.load(kept))
+    np.testing.assert_array_equal(small.train.labels, np.where(task.train.labels[kept] == 3, 0, 1))
+    with pytest.raises(PreceptorError, match="no class 'z'; did you mean one of a, b"):
+        task.subset(["a", "z"])
+    with pytest.raises(PreceptorError, match="name one twice"):
+        task.subset(["a", "a"])
+    with pytest.raises(PreceptorError, match="has 1 class"):
+        task.subset(["a"])
+
+
+def test_window_is_the_protocols_window(task):
+    from preceptor.data import sliding_windows
+
+    second = sliding_windows(5, 2, 2, seed=9)[1]
+    assert task.window(2, 2, 9).classes == tuple("abcde"[index] for index in second)
+    assert task.window(2, 2, 9).name == "toy[2:2@9]"
+    assert task.window(1, 2).classes == ("b", "c")
+
+
+def test_few_samples(task):
+    assert np.bincount(task.per_class(2, seed=0).train.labels).tolist() == [2] * 5
+    assert len(task.sample(7, seed=0).train) == 7
+    assert len(task.per_class(2).test) == 10
+    smaller, validation = task.split_validation(1 / 3, seed=0)
+    assert (len(smaller.train), len(validation)) == (20, 10)
+    rows = {row.tobytes() for split in (smaller.train, validation) for row in split.load(slice(None)).numpy()}
+    assert rows == {row.tobytes() for row in task.train.load(slice(None)).numpy()}
+
+
+def test_fingerprint_follows_content_only(task):
+    again = Task.from_arrays(*arrays(30, 5), *arrays(10, 5, seed=1), list("abcde"), name="other name")
+    assert task.fingerprint == again.fingerprint
+    assert len(task.fingerprint) == 64
+    pixels, labels = arrays(30, 5)
+    changed = pixels.copy()
+    changed[29, 4, 3, 2] ^= 1
+    test = arrays(10, 5, seed=1)
+    others = [
+        Task.from_arrays(changed, labels, *test, list("abcde")),
+        Task.from_arrays(pixels, labels, *test, list("abcdf")),
+        Task.from_arrays(pixels, np.roll(labels, 1), *test, list("abcde")),
+        task.subset(["a", "b"]),
+        task.per_class(3),
+    ]
+    assert len({task.fingerprint, *(other.fingerprint for other in others)}) == 6
+    assert task.subset(list("abcde")).fingerprint == task.fingerprint
+
+
+X, Y = arrays()
+
+
+@pytest.mark.parametrize(
+    ("train_x", "train_y", "test_x", "test_y", "classes", "message"),
+    [
+        (X, Y + 1, X, Y, "abc", "train labels from 1 to 3 for 3 classes; expected 0 to 2"),
+        (X, Y, X, Y - 1, "abc", "test labels from -1 to 1"),
+        (X, Y[:5], X, Y, "abc", r"train_y has shape \(5,\), expected \(12,\)"),
+        (X, Y.astype(float), X, Y, "abc", "expected integers that count from 0"),
+        (X, Y, X, Y, "abb", "empty or repeated class names"),
+        (X, Y, X, Y, ["a", "", "b"], "empty or repeated class names"),
+        (X, Y, X, Y, "abcd", "no train samples of class 'd'; add some or leave the class out"),
+        (X, Y * 0, X, Y * 0, "a", r"has 1 class \(a\); a task needs two or more"),
+        (
+            X,
+            Y,
+            X[:, :4],
+            Y,
+            "abc",
+            r"train samples \(3, 5, 4\) and test samples \(3, 4, 4\); bring them to one shape",
+        ),
+        (X, Y, X[..., :1], Y, "abc", "bring them to one shape"),
+        (X, Y, X[:0], Y[:0], "abc", "no test samples"),
+        (X[:0], Y[:0], X, Y, "abc", "no train samples"),
+        (X / 255, Y, X, Y, "abc", "images as float64, expected uint8 from 0 to 255"),
+        (X[..., :2], Y, X, Y, "abc", "with 1 or 3 channels"),
+        (X[:, 0, 0, 0], Y, X, Y, "abc", r"train_x has shape \(12,\), expected images"),
+        (np.array(["a"] * 12), Y, X, Y, "abc", "holds <U1, expected numbers"),
+        (np.full((12, 2), np.nan), Y, np.zeros((12, 2)), Y, "abc", "NaN or infinite values, first in row 0"),
+    ],
+)
+def test_wrong_arrays_are_answered_with_what_to_do(train_x, train_y, test_x, test_y, classes, message):
+    with pytest.raises(PreceptorError, match=message):
+        Task.from_arrays(train_x, train_y, test_x, test_y, list(classes))
+
+
+class Pairs(torch.utils.data.Dataset):
+    classes = ("cat", "dog")
+
+    def __init__(self, samples):
+        self.samples = samples
+
+    def __len__(self):
+        return len(self.samples)
+
+    def __getitem__(self, index):
+        return self.samples[index], index % 2
+
+
+def test_datasets_of_every_kind_of_sample():
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 6, 5, 3), dtype=np.uint8)
+    forms = [
+        [Image.fromarray(image) for image in pixels],
+        list(pixels),
+        list(torch.from_numpy(pixels).permute(0, 3, 1, 2)),
+        list(torch.from_numpy(pixels).permute(0, 3, 1, 2) / 255),
+        list(pixels / 255),
+    ]
+    tasks = [Task.from_datasets(Pairs(form), Pairs(form)) for form in forms]
+    assert {task.fingerprint for task in tasks} == {tasks[0].fingerprint}
+    assert tasks[0].classes == ("cat", "dog")
+    torch.testing.assert_close(tasks[0].train.load([1])[0], torch.from_numpy(pixels[1]).permute(2, 0, 1))
+    vectors = Task.from_datasets(Pairs(list(torch.ones(4, 3))), Pairs(list(torch.ones(2, 3))), ["x", "y"])
+    assert vectors.kind == "vectors"
+
+
+def test_datasets_of_several_sizes():
+    images = [np.full((4 + index, 5, 3), index, dtype=np.uint8) for index in range(4)]
+    task = Task.from_datasets(Pairs(images), Pairs(images))
+    assert not task.train.uniform
+    assert task.train.image_shape is None
+    assert [tuple(image.shape) for image in task.train.load([0, 3])] == [(3, 4, 5), (3, 7, 5)]
+    assert task.fingerprint == Task.from_datasets(Pairs(images), Pairs(images)).fingerprint
+
+
+@pytest.mark.parametrize(
+    ("samples", "message"),
+    [
+        ([], "the train dataset is empty"),
+        ([np.ones((3, 3)) * 2] * 2, "outside \\[0, 1\\]; take the normalisation out"),
+        ([np.ones(3), np.ones(4)], "vectors need one length"),
+        ([np.zeros((4, 4), np.uint8), np.zeros((4, 5, 3), np.uint8)], "mixes grey and colour"),
+    ],
+)
+def test_wrong_datasets(samples, message):
+    with pytest.raises(PreceptorError, match=message):
+        Task.from_datasets(Pairs(samples), Pairs(samples))
+    with pytest.raises(PreceptorError, match=r"expected \(sample, label\)"):
+        Task.from_datasets([np.ones(3)], [])
+
+
+def test_fingerprint_is_a_sha256_over_what_is_documented(task):
+    def of(split):
+        digest = hashlib.sha256(b"images" + split.labels.tobytes())
+        digest.update(repr(("|u1", split.image_shape)).encode())
+        digest.update(split.load(slice(None)).numpy().tobytes())
+        return digest.hexdigest()
+
+    wanted = hashlib.sha256(b"a\0b\0c\0d\0e\0" + f"{of(task.train)} {of(task.test)}".encode()).hexdigest()
+    assert task.fingerprint == wanted
