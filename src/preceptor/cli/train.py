@@ -1,0 +1,241 @@
+"""`preceptor train` and `preceptor distill`."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from preceptor.cli.console import emit_json, say
+from preceptor.core import PreceptorError
+
+if TYPE_CHECKING:
+    from preceptor.data.task import Task
+    from preceptor.distill.result import Result
+
+_RECIPE = "Recipe"
+_RUN = "Run"
+
+Data = Annotated[str, typer.Argument(help="Folder, .npz, cifar10:ROOT, cifar100:ROOT or glyphs:TASK.")]
+Out = Annotated[str | None, typer.Option("--out", help="The run folder.", rich_help_panel=_RUN)]
+Classes = Annotated[str | None, typer.Option(help="Only these classes: a,b,c.")]
+Window = Annotated[str | None, typer.Option(help="Only a window of the classes: START:SIZE[@SEED].")]
+RecipeName = Annotated[
+    str, typer.Option("--recipe", help="small, quick, adamw, cifar100, cub, cifar100-paper, cub-paper.",
+                      rich_help_panel=_RECIPE)
+]  # fmt: skip
+Epochs = Annotated[int | None, typer.Option(rich_help_panel=_RECIPE)]
+Lr = Annotated[float | None, typer.Option("--lr", help="Learning rate.", rich_help_panel=_RECIPE)]
+BatchSize = Annotated[int | None, typer.Option(help="Over all processes.", rich_help_panel=_RECIPE)]
+Optimizer = Annotated[str | None, typer.Option(help="sgd or adamw.", rich_help_panel=_RECIPE)]
+Schedule = Annotated[str | None, typer.Option(help="step, cosine or constant.", rich_help_panel=_RECIPE)]
+WeightDecay = Annotated[float | None, typer.Option(rich_help_panel=_RECIPE)]
+Augment = Annotated[
+    str | None, typer.Option(help="none, pad-crop-flip, random-resized-crop, randaugment, joined by +.",
+                             rich_help_panel=_RECIPE)
+]  # fmt: skip
+Mixup = Annotated[float | None, typer.Option(help="Alpha of mixup; 0: none.", rich_help_panel=_RECIPE)]
+Smoothing = Annotated[float | None, typer.Option("--label-smoothing", rich_help_panel=_RECIPE)]
+Ema = Annotated[
+    float | None, typer.Option(help="Decay of a moving average of the weights.", rich_help_panel=_RECIPE)
+]
+Clip = Annotated[float | None, typer.Option(help="Largest gradient norm.", rich_help_panel=_RECIPE)]
+Accumulate = Annotated[int | None, typer.Option(help="Parts that a batch goes in.", rich_help_panel=_RECIPE)]
+Precision = Annotated[
+    str | None, typer.Option(help="auto, 32-true, bf16-mixed or 16-mixed.", rich_help_panel=_RECIPE)
+]
+Patience = Annotated[
+    int | None, typer.Option(help="Stop after so many epochs without a better validation accuracy.",
+                             rich_help_panel=_RECIPE)
+]  # fmt: skip
+ImageSize = Annotated[int | None, typer.Option(help="Bring images to this size.", rich_help_panel=_RECIPE)]
+Seed = Annotated[int, typer.Option(rich_help_panel=_RUN)]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.", rich_help_panel=_RUN)]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.", rich_help_panel=_RUN)]
+Compile = Annotated[bool, typer.Option("--compile", help="Use torch.compile.", rich_help_panel=_RUN)]
+Graphs = Annotated[bool, typer.Option("--graphs", help="Run steps as a CUDA graph.", rich_help_panel=_RUN)]
+TensorBoard = Annotated[
+    bool, typer.Option("--tensorboard", help="Write TensorBoard files.", rich_help_panel=_RUN)
+]
+CheckpointEvery = Annotated[
+    int | None, typer.Option(help="Steps between checkpoints [at an epoch's end].", rich_help_panel=_RUN)
+]
+AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
+Options = Annotated[
+    list[str] | None, typer.Option("--option", "-o", help="An option of the method: -o weight=10 (repeat).")
+]
+
+
+def train(
+    data: Data,
+    arch: Annotated[
+        str, typer.Option("--arch", help="wrn-16-1, resnet-18, mobilenet-0.5, cnn-16, timm:NAME, …")
+    ],
+    out: Out = None,
+    zoo: Annotated[str | None, typer.Option(help="Register the model as a teacher in this zoo.")] = None,
+    name: Annotated[str | None, typer.Option(help="Its name there.")] = None,
+    classes: Classes = None,
+    window: Window = None,
+    recipe: RecipeName = "small",
+    epochs: Epochs = None,
+    lr: Lr = None,
+    batch_size: BatchSize = None,
+    optimizer: Optimizer = None,
+    schedule: Schedule = None,
+    weight_decay: WeightDecay = None,
+    augment: Augment = None,
+    mixup: Mixup = None,
+    label_smoothing: Smoothing = None,
+    ema: Ema = None,
+    clip: Clip = None,
+    accumulate: Accumulate = None,
+    precision: Precision = None,
+    patience: Patience = None,
+    image_size: ImageSize = None,
+    seed: Seed = 0,
+    resume: Resume = False,
+    device: Device = "auto",
+    compile_networks: Compile = False,
+    graphs: Graphs = False,
+    tensorboard: TensorBoard = False,
+    checkpoint_every: CheckpointEvery = None,
+    as_json: AsJson = False,
+) -> None:
+    """Train a plain model.
+
+    Example: preceptor train glyphs:letters --arch cnn-16 --out runs/letters --zoo zoo --name letters
+    """
+    overrides = _given(
+        epochs=epochs, lr=lr, batch_size=batch_size, optimizer=optimizer, schedule=schedule,
+        weight_decay=weight_decay, augment=augment, mixup=mixup, label_smoothing=label_smoothing, ema=ema, clip=clip,
+        accumulate=accumulate, precision=precision, patience=patience, image_size=image_size,
+    )  # fmt: skip
+    if (zoo is None) != (name is None):
+        raise typer.BadParameter("--zoo and --name go together")
+    if zoo is not None and out is None:
+        raise typer.BadParameter("--zoo needs --out: the teacher is read from the run folder")
+    from preceptor.distill.train import train as run_training
+
+    task = _task(data, classes, window)
+    result = run_training(
+        task, student=arch, recipe=recipe, out=out, seed=seed, resume=resume, device=device,
+        compile=compile_networks, graphs=graphs, tensorboard=tensorboard, checkpoint_every=checkpoint_every,
+        centers=zoo is not None, **overrides,
+    )  # fmt: skip
+    if _first_process():
+        card = None
+        if zoo is not None and name is not None:
+            from preceptor.zoo import Zoo
+
+            card = Zoo(zoo).add(f"run:{out}", name=name)
+        _show(result, as_json, {} if card is None else {"teacher": f"{str(zoo).rstrip('/')}/{card.name}"})
+
+
+def distill(
+    data: Data,
+    teacher: Annotated[str | None, typer.Option(help="Where the teacher lies: ZOO/NAME.")] = None,
+    student: Annotated[str, typer.Option(help="The student's architecture.")] = "wrn-16-1",
+    method: Annotated[
+        str, typer.Option(help="sinkhorn, kd, rkd, probe-kd, …; none: the student alone.")
+    ] = "sinkhorn",
+    option: Options = None,
+    out: Out = None,
+    with_baseline: Annotated[
+        bool, typer.Option("--with-baseline", help="Train the plain student too, and compare.")
+    ] = False,
+    cache_teacher: Annotated[
+        bool, typer.Option("--cache-teacher", help="Ask the teacher once a sample (no augmentation).")
+    ] = False,
+    classes: Classes = None,
+    window: Window = None,
+    recipe: RecipeName = "small",
+    epochs: Epochs = None,
+    lr: Lr = None,
+    batch_size: BatchSize = None,
+    optimizer: Optimizer = None,
+    schedule: Schedule = None,
+    weight_decay: WeightDecay = None,
+    augment: Augment = None,
+    mixup: Mixup = None,
+    label_smoothing: Smoothing = None,
+    ema: Ema = None,
+    clip: Clip = None,
+    accumulate: Accumulate = None,
+    precision: Precision = None,
+    patience: Patience = None,
+    image_size: ImageSize = None,
+    seed: Seed = 0,
+    resume: Resume = False,
+    device: Device = "auto",
+    compile_networks: Compile = False,
+    graphs: Graphs = False,
+    tensorboard: TensorBoard = False,
+    checkpoint_every: CheckpointEvery = None,
+    as_json: AsJson = False,
+) -> None:
+    """Distil a teacher into a student.
+
+    Example: preceptor distill glyphs:digits --teacher zoo/letters --student cnn-8 --method sinkhorn --out runs/a
+    """
+    overrides = _given(
+        epochs=epochs, lr=lr, batch_size=batch_size, optimizer=optimizer, schedule=schedule,
+        weight_decay=weight_decay, augment=augment, mixup=mixup, label_smoothing=label_smoothing, ema=ema, clip=clip,
+        accumulate=accumulate, precision=precision, patience=patience, image_size=image_size,
+    )  # fmt: skip
+    from preceptor.distill.schedules import distill as run_distillation
+
+    result = run_distillation(
+        student, _task(data, classes, window), teacher, method, out, recipe=recipe, seed=seed, resume=resume,
+        with_baseline=with_baseline, cache_teacher=cache_teacher, device=device, compile=compile_networks,
+        graphs=graphs, tensorboard=tensorboard, checkpoint_every=checkpoint_every,
+        **{**overrides, **parse_options(option or [])},
+    )  # fmt: skip
+    if _first_process():
+        _show(result, as_json, {})
+
+
+def parse_options(pairs: list[str]) -> dict[str, Any]:
+    """``weight=10`` as {"weight": 10}: values are JSON where they can be, else text."""
+    parsed: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise PreceptorError(f"option {pair!r} came; expected NAME=VALUE, such as weight=10")
+        try:
+            parsed[name.replace("-", "_")] = json.loads(value)
+        except json.JSONDecodeError:
+            parsed[name.replace("-", "_")] = value
+    return parsed
+
+
+def _given(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _task(data: str, classes: str | None, window: str | None) -> Task:
+    from preceptor.data.task import Task
+
+    return Task(data, classes=classes, window=window)
+
+
+def _first_process() -> bool:
+    """Under torchrun only the first process speaks."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+def _show(result: Result, as_json: bool, more: dict[str, Any]) -> None:
+    if as_json:
+        path = None if result.path is None else str(result.path)
+        emit_json({"run": path, "method": result.config["method"], **result.to_json(), **more})
+        return
+    say(
+        f"test accuracy {100 * result.accuracy:.2f} % after {len(result.history)} epochs, {result.seconds:.1f} s"
+    )
+    for note in result.notes:
+        say(note)
+    if result.path is not None:
+        say(f"run folder: {result.path}")
+    for key, value in more.items():
+        say(f"{key}: {value}")

@@ -1,0 +1,116 @@
+"""Devices and processes through Lightning Fabric: one process by default, several under torchrun."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from preceptor.core import PreceptorError
+
+try:
+    from lightning_fabric import Fabric
+except ModuleNotFoundError:  # the same library inside the `lightning` package
+    from lightning.fabric import Fabric  # type: ignore[import-not-found,no-redef]
+
+
+def resolve_device(device: str) -> torch.device:
+    """The device that "auto", "cpu", "cuda", "cuda:1" or "mps" means here."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        chosen = torch.device(device)
+    except RuntimeError:
+        raise PreceptorError(
+            f"device {device!r} is unknown; expected auto, cpu, cuda, cuda:N or mps"
+        ) from None
+    if chosen.type == "cuda" and not torch.cuda.is_available():
+        raise PreceptorError(f"device {device!r} came and this machine has no CUDA device; use auto or cpu")
+    return chosen
+
+
+def make_fabric(device: str, precision: str) -> Fabric:
+    """A launched Fabric: on the processes that torchrun started, or on this one."""
+    chosen = resolve_device(device)
+    accelerator = {"cuda": "cuda", "mps": "mps"}.get(chosen.type, "cpu")
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    if processes > 1:
+        local = int(os.environ.get("LOCAL_WORLD_SIZE", processes))
+        fabric = Fabric(
+            accelerator=accelerator,
+            devices=local,
+            num_nodes=processes // local,
+            strategy="ddp",
+            precision=precision,
+        )
+    else:
+        devices: Any = [chosen.index] if chosen.index is not None else 1
+        fabric = Fabric(accelerator=accelerator, devices=devices, precision=precision)
+    fabric.launch()
+    return fabric
+
+
+def resolve_precision(precision: str, device: str) -> str:
+    """What "auto" means on the device: bfloat16 where it is fast, full precision elsewhere."""
+    if precision != "auto":
+        return precision
+    return "bf16-mixed" if resolve_device(device).type == "cuda" else "32-true"
+
+
+def on_first_process(fabric: Fabric, action: Callable[[], Any]) -> Any:
+    """Run `action` in the first process and give its value, or its complaint, to all of them."""
+    if fabric.world_size == 1:
+        return action()
+    value, complaint = None, None
+    if fabric.is_global_zero:
+        try:
+            value = action()
+        except PreceptorError as error:
+            complaint = str(error)
+    value, complaint = fabric.broadcast((value, complaint), src=0)
+    if complaint is not None:
+        raise PreceptorError(complaint)
+    return value
+
+
+def sum_over_processes(fabric: Fabric, values: Tensor) -> Tensor:
+    """The sum of `values` over all processes."""
+    return values if fabric.world_size == 1 else fabric.all_reduce(values, reduce_op="sum")
+
+
+def sum_gradients(fabric: Fabric, parameters: list[torch.nn.Parameter]) -> None:
+    """Sum the gradients over all processes in one message.
+
+    The losses are shares of the global batch's, so their gradients add up. One flat message instead of
+    DistributedDataParallel's buckets: parameters that a step leaves out need no search, parts of an accumulated batch
+    need no switch, and these networks are small.
+    """
+    if fabric.world_size == 1:
+        return
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    if not gradients:
+        return
+    flat = torch.cat([gradient.reshape(-1).float() for gradient in gradients])
+    torch.distributed.all_reduce(flat)
+    for gradient, total in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+        gradient.copy_(total.view(gradient.shape))
+
+
+def seed_step(seed: int, step: int, rank: int, device: torch.device) -> None:
+    """Set torch's generators from (seed, step, rank): dropout after a resumption is that of an unbroken run."""
+    value = hash_seed(seed, step, rank)
+    torch.default_generator.manual_seed(value)
+    if device.type == "cuda":
+        torch.cuda.default_generators[device.index or 0].manual_seed(value)
+
+
+def hash_seed(*numbers: int) -> int:
+    """One well-mixed 63-bit seed out of several small numbers."""
+    value = 0x9E3779B97F4A7C15
+    for number in numbers:
+        value = (value ^ (number + 0x632BE59BD9B4E019)) * 0xBF58476D1CE4E5B9 % 2**64
+        value ^= value >> 31
+    return value >> 1

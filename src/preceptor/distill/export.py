@@ -1,0 +1,136 @@
+"""A run as an ONNX file, through torch.export, checked against the torch model in onnxruntime."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import logging
+import os
+import tempfile
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from preceptor.core import PreceptorError
+from preceptor.distill.saved_run import SavedRun, load_run
+from preceptor.files import write_atomically
+
+OPSET = 18
+_TOLERANCE = 1e-4  # of the largest logit
+
+
+@dataclass(frozen=True)
+class Export:
+    """What was written and how well it agrees with the torch model."""
+
+    path: Path
+    opset: int
+    largest_difference: float  # between logits, in units of the largest one
+    input_shape: tuple[int, ...]  # without the batch
+
+
+class _Deployed(nn.Module):
+    """Normalisation and network in one, so that nobody has to remember mean and deviation."""
+
+    def __init__(self, saved: SavedRun) -> None:
+        super().__init__()
+        self.normalise, self.network = saved.normalise, saved.network
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.network(self.normalise(images))
+
+
+def export(
+    run: str | os.PathLike[str] | SavedRun, file: str | os.PathLike[str], *, opset: int = OPSET
+) -> Export:
+    """Write a run's network as ONNX.
+
+    The graph takes ``images``: float (B, C, H, W) in [0, 1] with any B (or raw vectors (B, d)); the normalisation is
+    inside. It gives ``logits`` (B, classes). Class names are in the metadata under ``classes``, as JSON.
+
+    Args:
+        run: A run folder, or what `load_run` gave.
+        file: Where to write.
+        opset: The ONNX operator set.
+
+    Raises:
+        PreceptorError: onnx is not installed, or the file does not compute what the torch model computes.
+    """
+    saved = run if isinstance(run, SavedRun) else load_run(run)
+    target = Path(file)
+    if not target.parent.is_dir():
+        raise PreceptorError(f"{target.parent} is no folder; make it first or write elsewhere")
+    network = _Deployed(saved).eval()
+    generator = torch.Generator().manual_seed(0)
+    images = torch.rand((4, *saved.spec.shape), generator=generator)
+    data = _onnx_bytes(network, images, saved, opset)
+    difference = _difference(data, network, torch.rand((3, *saved.spec.shape), generator=generator))
+    if not difference <= _TOLERANCE:
+        raise PreceptorError(
+            f"the exported graph differs from the torch model by {difference:.1e} of the largest logit, "
+            f"more than {_TOLERANCE:.0e}; nothing was written: try another opset than {opset}"
+        )
+    write_atomically(target, data)
+    return Export(target, opset, difference, saved.spec.shape)
+
+
+def _onnx_bytes(network: nn.Module, images: Tensor, saved: SavedRun, opset: int) -> bytes:
+    try:
+        import onnx
+        import onnxscript  # noqa: F401  # torch's exporter needs it
+    except ModuleNotFoundError as error:
+        raise PreceptorError(f"export needs {error.name}; install preceptor[onnx]") from None
+    exported = _quietly(network, images, opset)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
+        exported.save(str(path), external_data=False)
+        model = onnx.load(path)
+    for key, value in {
+        "classes": json.dumps(saved.classes),
+        "producer": "preceptor",
+        "range": "[0, 1]",
+    }.items():
+        model.metadata_props.add(key=key, value=value)
+    onnx.checker.check_model(model, full_check=True)
+    return model.SerializeToString()
+
+
+def _quietly(network: nn.Module, images: Tensor, opset: int) -> Any:
+    """torch's exporter, without its progress marks and its warnings about itself."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            return torch.onnx.export(
+                network,
+                (images,),
+                dynamo=True,
+                opset_version=opset,
+                input_names=["images"],
+                output_names=["logits"],
+                dynamic_shapes=({0: torch.export.Dim("batch")},),
+                verbose=False,
+            )
+    finally:
+        logger.setLevel(level)
+
+
+@torch.no_grad()
+def _difference(data: bytes, network: nn.Module, images: Tensor) -> float:
+    """The largest difference between both models' logits, on a batch of another size than the traced one."""
+    try:
+        import onnxruntime
+    except ModuleNotFoundError:
+        raise PreceptorError("export checks its file with onnxruntime; install preceptor[onnx]") from None
+    session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+    (found,) = session.run(["logits"], {"images": images.numpy()})
+    expected = network(images)
+    largest = float(expected.abs().max().clamp_min(1e-6))
+    return float((torch.from_numpy(found) - expected).abs().max()) / largest

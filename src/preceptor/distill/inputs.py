@@ -1,0 +1,113 @@
+"""What goes into the student: its shape, its normalisation, mixed-up images and label distributions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from preceptor.core import PreceptorError
+
+if TYPE_CHECKING:
+    from preceptor.data.split import Split
+
+_STATISTICS_SAMPLE = 4096  # files decoded for the mean and deviation; arrays in memory are read whole
+_CHUNK = 2048
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """The student's input: what its first layer takes and how values are normalised before it."""
+
+    shape: tuple[int, ...]  # (C, H, W) or (d,)
+    mean: tuple[float, ...]  # one a channel or dimension
+    std: tuple[float, ...]
+
+
+def input_spec(split: Split, kind: str, image_size: int | None) -> InputSpec:
+    """Shape, mean and deviation of the inputs, from the training split alone."""
+    if kind == "vectors":
+        vectors = torch.as_tensor(split.load(np.arange(len(split)))).double()  # (N, d)
+        mean, std = vectors.mean(0), vectors.std(0, correction=0)
+        return InputSpec((vectors.shape[1],), tuple(mean.tolist()), _usable(std))
+    mean, std = _pixel_statistics(split)
+    if image_size is not None:
+        return InputSpec((len(mean), image_size, image_size), tuple(mean.tolist()), _usable(std))
+    if not split.uniform or split.image_shape is None:
+        raise PreceptorError(
+            "the images differ in size; give the size they are brought to, such as image_size 224 (--image-size 224)"
+        )
+    return InputSpec(tuple(split.image_shape), tuple(mean.tolist()), _usable(std))
+
+
+def _usable(std: Tensor) -> tuple[float, ...]:
+    """Deviations to divide by: a constant channel is left unscaled."""
+    return tuple(value if value > 1e-6 else 1.0 for value in std.tolist())
+
+
+def _pixel_statistics(split: Split) -> tuple[Tensor, Tensor]:
+    count = len(split)
+    if split.uniform or count <= _STATISTICS_SAMPLE:
+        chosen = np.arange(count)
+    else:
+        chosen = np.linspace(0, count - 1, _STATISTICS_SAMPLE).astype(np.int64)
+    total: Tensor | None = None
+    squares: Tensor | None = None
+    pixels = 0
+    for start in range(0, len(chosen), _CHUNK):
+        images = split.load(chosen[start : start + _CHUNK])
+        for group in [images] if isinstance(images, Tensor) else [image[None] for image in images]:
+            values = group.double() / 255
+            group_sum, group_squares = values.sum((0, 2, 3)), values.square().sum((0, 2, 3))
+            total = group_sum if total is None else total + group_sum
+            squares = group_squares if squares is None else squares + group_squares
+            pixels += values.numel() // values.shape[1]
+    if total is None or squares is None:
+        raise PreceptorError("the training set is empty; give at least one image a class")
+    mean = total / pixels
+    return mean, (squares / pixels - mean.square()).clamp_min(0).sqrt()
+
+
+class Normalise(torch.nn.Module):
+    """(x - mean) / std, with the constants on the device."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, spec: InputSpec) -> None:
+        super().__init__()
+        shape = (1, -1) + (1,) * (len(spec.shape) - 1)
+        self.register_buffer("mean", torch.tensor(spec.mean, dtype=torch.float32).view(shape))
+        self.register_buffer("std", torch.tensor(spec.std, dtype=torch.float32).view(shape))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Normalised inputs of the same shape."""
+        return (inputs - self.mean) / self.std
+
+
+def label_distribution(labels: Tensor, num_classes: int, smoothing: float) -> Tensor:
+    """One-hot rows, or smoothed ones: 1 - smoothing on the label, the rest spread over all classes.  # (B, C)"""
+    one_hot = torch.zeros(len(labels), num_classes, device=labels.device)
+    one_hot.scatter_(1, labels[:, None], 1.0)
+    return one_hot if smoothing == 0 else one_hot * (1 - smoothing) + smoothing / num_classes
+
+
+def mixup_share(alpha: float, seed: int, step: int) -> float:
+    """The share of the own image at this step, from Beta(alpha, alpha)."""
+    return float(np.random.default_rng([seed, step, 0x6D78]).beta(alpha, alpha))
+
+
+def mix_up(images: Tensor, targets: Tensor, weights: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+    """Mix neighbours in the batch (Zhang et al. 2018): x_i and x_j of a pair become share x_i + (1 - share) x_j.
+
+    The batch is in random order, so neighbours are random pairs; and pairs of neighbours stay together when the batch
+    is divided among processes. A row without a partner, or whose partner is padding, stays as it is.
+    """
+    rows = torch.arange(len(images), device=images.device)
+    partner = (rows ^ 1).clamp_max(len(images) - 1)
+    partner = torch.where((weights[partner] > 0) & (partner // 2 == rows // 2), partner, rows)
+    mixed = images * share + images[partner] * (1 - share)
+    return mixed, targets * share + targets[partner] * (1 - share)

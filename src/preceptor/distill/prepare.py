@@ -1,0 +1,184 @@
+"""From what the caller gave to a `Job`: student, teacher, method, loaders, optimiser, run folder."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from preceptor.core import ModelOutput, Outputs, PreceptorError
+from preceptor.data.loader import Loader
+from preceptor.data.split import Split
+from preceptor.data.task import Task
+from preceptor.distill.devices import Fabric, hash_seed
+from preceptor.distill.inputs import InputSpec, Normalise
+from preceptor.distill.losses import METHODS, Context, Method
+from preceptor.distill.recipe import RECIPE_FIELDS, Recipe, resolve_recipe
+from preceptor.distill.teacher_side import TeacherSide
+from preceptor.models import build
+
+EVALUATION_BATCH = 512
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Recipe and method options, told apart from one bag of keywords."""
+
+    recipe: Recipe
+    method: type[Method]
+    options: dict[str, Any]
+
+
+def settings(
+    method: str | type[Method], recipe: Recipe | str, given: Mapping[str, Any], kind: str
+) -> Settings:
+    """Sort keywords into changes of the recipe and options of the method; refuse what is neither."""
+    chosen = method_class(method)
+    overrides = {name: value for name, value in given.items() if name in RECIPE_FIELDS}
+    options = {name: value for name, value in given.items() if name not in RECIPE_FIELDS}
+    resolved = resolve_recipe(recipe, overrides)
+    if kind == "vectors" and "augment" not in overrides:
+        resolved = replace(resolved, augment=None)  # a preset's augmentation is for images
+    known = _option_names(chosen)
+    unknown = sorted(set(options) - known)
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], [*known, *RECIPE_FIELDS], n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise PreceptorError(
+            f"{unknown[0]!r} is neither an option of method {chosen.name} ({', '.join(sorted(known)) or 'it has none'}) "
+            f"nor a setting of a recipe{hint}"
+        )
+    return Settings(resolved, chosen, {**resolved.method_options.get(chosen.name, {}), **options})
+
+
+def method_class(method: str | type[Method]) -> type[Method]:
+    """The method by name, or a class of your own."""
+    if not isinstance(method, str):
+        return method
+    if method not in METHODS:
+        near = difflib.get_close_matches(method, METHODS, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise PreceptorError(f"method {method!r} is unknown; expected one of {', '.join(METHODS)}{hint}")
+    return METHODS[method]
+
+
+def _option_names(method: type[Method]) -> set[str]:
+    names: set[str] = set()
+    for owner in method.__mro__:
+        if "__init__" not in owner.__dict__ or owner is Method:
+            continue
+        parameters = inspect.signature(owner.__init__).parameters.values()
+        names |= {parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
+        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+            break  # this class passes nothing on to the ones it derives from
+    return names
+
+
+@dataclass(frozen=True)
+class Data:
+    """The splits of a task and loaders over them for this process."""
+
+    fabric: Fabric
+    spec: InputSpec
+    seed: int
+
+    def loader(self, split: Split, batch_size: int, *, augment: str = "none", train: bool = False) -> Any:
+        """A loader that gives this process its share of each batch."""
+        return Loader(
+            split, batch_size, seed=self.seed, train=train, augment=augment, device=self.fabric.device,
+            image_size=self._image_size, rank=self.fabric.global_rank, world_size=self.fabric.world_size,
+        )  # fmt: skip
+
+    def whole_loader(self, split: Split) -> Any:
+        """A loader that gives this process everything, unaugmented and in order."""
+        return Loader(
+            split, EVALUATION_BATCH, seed=self.seed, train=False, augment="none", device=self.fabric.device,
+            image_size=self._image_size,
+        )  # fmt: skip
+
+    @property
+    def _image_size(self) -> int | None:
+        return self.spec.shape[-1] if len(self.spec.shape) == 3 else None
+
+    def few(self, split: Split) -> Tensor:
+        """Two images, for the shapes of what the networks give."""
+        rows = split.select([0, min(1, len(split) - 1)])
+        return next(iter(self.whole_loader(rows).epoch(0))).images
+
+
+def make_student(student: str | nn.Module, task: Task, spec: InputSpec, seed: int) -> nn.Module:
+    """Build the student by name, or check the one that came; a module is trained in place."""
+    if isinstance(student, str):
+        return build(student, len(task.classes), spec.shape, seed=seed)
+    if not callable(getattr(student, "outputs", None)):
+        raise PreceptorError(
+            f"the student {type(student).__name__} has no outputs(); give an architecture's name or a module whose "
+            "outputs(x) returns a ModelOutput (maps, features, logits)"
+        )
+    return student
+
+
+@torch.no_grad()
+def shapes(outputs: Callable[[Tensor], ModelOutput], images: Tensor, network: nn.Module) -> ModelOutput:
+    """One dry batch in eval mode; the network's mode is left as it was."""
+    was_training = network.training
+    network.eval()
+    shape = outputs(images)
+    network.train(was_training)
+    return shape
+
+
+def make_context(
+    task: Task,
+    split: Split,
+    data: Data,
+    student: nn.Module,
+    normalise: Normalise,
+    teacher: TeacherSide | None,
+    seed: int,
+) -> Context:
+    """What the method may know before training."""
+    images = data.few(split)
+    student_shape = shapes(student.outputs, normalise(images), student)  # type: ignore[arg-type]
+    if student_shape.logits.shape[1] != len(task.classes):
+        raise PreceptorError(
+            f"the student has {student_shape.logits.shape[1]} outputs and the task {len(task.classes)} classes; "
+            "give a student with one output a class"
+        )
+    teacher_shape = None if teacher is None else teacher.outputs(images)
+    return Context(
+        student_classes=tuple(task.classes),
+        student_shape=student_shape,
+        teacher_classes=() if teacher is None or teacher_shape is None else teacher.classes(teacher_shape.logits.shape[1]),
+        teacher_shape=teacher_shape,
+        teacher_classifier=None if teacher is None else teacher.classifier,
+        teacher_bias=None if teacher is None else teacher.bias,
+        teacher_centers=None if teacher is None else teacher.centers,
+        train_outputs=None,
+        num_train=len(split),
+        seed=seed,
+        train_labels=torch.as_tensor(split.labels),
+    )  # fmt: skip
+
+
+def make_method(
+    chosen: Settings, context: Context, data: Data, split: Split, teacher: TeacherSide | None
+) -> tuple[Method, tuple[Tensor, Tensor] | None]:
+    """Check the method's needs, let the teacher see the training set once, and build the method.
+
+    Returns:
+        The method, and the teacher's features and logits over the training set.
+    """
+    chosen.method.check(context)
+    outputs = None
+    if teacher is not None:
+        outputs = teacher.over(data.whole_loader(split), len(split))
+        features, logits = (values.cpu().numpy() for values in outputs)
+        context = replace(context, train_outputs=Outputs(features, logits, split.labels))
+    torch.manual_seed(hash_seed(context.seed, 0x4D))
+    return chosen.method(context, **chosen.options).to(data.fabric.device), outputs

@@ -1,0 +1,184 @@
+"""The folder of one run: config.json, log.jsonl, checkpoint/, model.safetensors, result.json."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file, save
+from torch import Tensor
+
+from preceptor.core import PreceptorError
+from preceptor.distill.checkpoint import Checkpoint, checkpoint_files, load_checkpoint, save_checkpoint
+from preceptor.files import remove_leftovers, write_atomically
+
+# What may differ between a run and its resumption without changing what is computed.
+_CIRCUMSTANCES = frozenset({"versions", "command", "commit", "created", "hardware", "processes"})
+
+
+class RunFolder:
+    """Reads and writes the files of a run. Only one process of a training may write."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.config_file = self.path / "config.json"
+        self.log_file = self.path / "log.jsonl"
+        self.model_file = self.path / "model.safetensors"
+        self.result_file = self.path / "result.json"
+        self.centers_file = self.path / "centers.safetensors"
+        self.checkpoints = self.path / "checkpoint"
+
+    @property
+    def exists(self) -> bool:
+        """Whether a run was begun here."""
+        return self.config_file.exists()
+
+    def begin(self, config: Mapping[str, Any], *, resume: bool) -> None:
+        """Take the folder for a run with `config`, or check that the run in it is the same."""
+        if self.exists:
+            if not resume:
+                raise PreceptorError(
+                    f"{self.path} already holds a run; pass --resume to go on with it, or choose another folder"
+                )
+            self._check_same(config)
+            remove_leftovers(self.path)
+            return
+        with self.writing("config.json"):
+            self.path.mkdir(parents=True, exist_ok=True)
+            write_atomically(self.config_file, _json(config))
+
+    def _check_same(self, config: Mapping[str, Any]) -> None:
+        old, new = _flat(self.read_config()), _flat(json.loads(_json(config)))
+        differing = [
+            f"{key} was {_short(old.get(key))} and is {_short(new.get(key))}"
+            for key in sorted({*old, *new})
+            if old.get(key) != new.get(key) and key.split(".")[0] not in _CIRCUMSTANCES
+        ]
+        if differing:
+            raise PreceptorError(
+                f"the run in {self.path} cannot be resumed with other settings: {'; '.join(differing)}; "
+                "give the same ones or choose another folder"
+            )
+
+    def read_config(self) -> dict[str, Any]:
+        """The run's config.json."""
+        return self._read(self.config_file)
+
+    def read_result(self) -> dict[str, Any] | None:
+        """The run's result.json, or None while it is not finished."""
+        return self._read(self.result_file) if self.result_file.exists() else None
+
+    def _read(self, file: Path) -> dict[str, Any]:
+        try:
+            return json.loads(file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise PreceptorError(
+                f"{self.path} is no run: it has no {file.name}; name the folder that --out was given"
+            ) from None
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise PreceptorError(f"{file} is not valid JSON ({error}); restore it or train again") from None
+
+    def append_log(self, record: Mapping[str, Any]) -> None:
+        """Add one line to log.jsonl in a single write."""
+        line = json.dumps(record, allow_nan=False) + "\n"
+        with self.writing("log.jsonl"):
+            descriptor = os.open(self.log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+            try:
+                os.write(descriptor, line.encode())
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def log_size(self) -> int:
+        """Bytes in the log, noted in a checkpoint so that resuming can cut off what came after it."""
+        return self.log_file.stat().st_size if self.log_file.exists() else 0
+
+    def cut_log(self, size: int) -> None:
+        """Drop what was logged after the checkpoint that a run goes on from."""
+        if self.log_file.exists():
+            os.truncate(self.log_file, size)
+
+    def read_log(self) -> list[dict[str, Any]]:
+        """The log's records; a last line cut short by a kill is left out."""
+        if not self.log_file.exists():
+            return []
+        lines = self.log_file.read_text(encoding="utf-8").split("\n")
+        return [json.loads(line) for line in lines[:-1]]
+
+    def save_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Write a checkpoint; the one before it stays until this one is whole."""
+        with self.writing("a checkpoint"):
+            save_checkpoint(self.checkpoints, checkpoint)
+
+    def load_checkpoint(self) -> Checkpoint | None:
+        """The last good checkpoint."""
+        return load_checkpoint(self.checkpoints)
+
+    def last_checkpoint(self) -> str:
+        """Words for a message: where the last good checkpoint is."""
+        files = checkpoint_files(self.checkpoints)
+        if not files:
+            return "no checkpoint was written yet"
+        return f"the last good checkpoint is {files[-1]}"
+
+    def write_model(self, state: Mapping[str, Tensor]) -> None:
+        """Write model.safetensors."""
+        self._write_tensors(self.model_file, state)
+
+    def write_centers(self, centers: Tensor) -> None:
+        """Write centers.safetensors: the class means of the features over the training set."""
+        self._write_tensors(self.centers_file, {"centers": centers})
+
+    def read_model(self) -> dict[str, Tensor]:
+        """The tensors of model.safetensors."""
+        if not self.model_file.exists():
+            raise PreceptorError(
+                f"{self.path} has no model.safetensors: the run is not finished; pass --resume to it"
+            )
+        return load_file(self.model_file)
+
+    def write_result(self, result: Mapping[str, Any]) -> None:
+        """Write result.json, the last file of a run."""
+        with self.writing("result.json"):
+            write_atomically(self.result_file, _json(result))
+
+    def _write_tensors(self, file: Path, tensors: Mapping[str, Tensor]) -> None:
+        copies = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+        with self.writing(file.name):
+            write_atomically(file, save(copies, metadata={"format": "pt"}))
+
+    @contextmanager
+    def writing(self, what: str) -> Iterator[None]:
+        """Turn a full disk into a message that says what to do."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            raise PreceptorError(
+                f"the disk is full: {what} of {self.path} could not be written; {self.last_checkpoint()}; "
+                "free some space and go on with --resume"
+            ) from error
+
+
+def _json(value: Mapping[str, Any]) -> bytes:
+    return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()
+
+
+def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    if not isinstance(value, dict):
+        return {prefix: value}
+    flat: dict[str, Any] = {}
+    for key, entry in value.items():
+        flat |= _flat(entry, f"{prefix}.{key}" if prefix else key)
+    return flat
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:57]}…"

@@ -1,0 +1,96 @@
+"""Use a finished run: its network with its normalisation, and predictions for image files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from preceptor.core import PreceptorError
+from preceptor.data.images import decode, read_bytes
+from preceptor.data.loader import Loader
+from preceptor.data.split import ListStore, Split
+from preceptor.distill.inputs import InputSpec, Normalise
+from preceptor.distill.run_folder import RunFolder
+from preceptor.models import build
+
+
+@dataclass(frozen=True)
+class SavedRun:
+    """A trained network out of its run folder."""
+
+    network: nn.Module  # takes normalised inputs
+    normalise: Normalise
+    spec: InputSpec
+    classes: tuple[str, ...]
+    config: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a network says about one image, most probable class first."""
+
+    path: str
+    classes: tuple[str, ...]
+    probabilities: tuple[float, ...]
+
+
+def load_run(path: str | os.PathLike[str]) -> SavedRun:
+    """Build a run's network again and load its weights."""
+    folder = RunFolder(path)
+    config = folder.read_config()
+    arch = str(config["arch"])
+    if arch.startswith("python:"):
+        raise PreceptorError(
+            f"the network of {path} is your own class {arch[7:]} and cannot be built from its name; "
+            "make it yourself and load model.safetensors into it"
+        )
+    spec = InputSpec(tuple(config["input_shape"]), tuple(config["mean"]), tuple(config["std"]))
+    network = build(arch, len(config["classes"]), spec.shape)
+    network.load_state_dict(folder.read_model())
+    return SavedRun(network.eval(), Normalise(spec), spec, tuple(config["classes"]), config)
+
+
+@torch.no_grad()
+def predict(
+    run: str | os.PathLike[str] | SavedRun, images: Sequence[str | os.PathLike[str]], *, batch_size: int = 64
+) -> list[Prediction]:
+    """Class probabilities for image files.
+
+    Args:
+        run: A run folder, or what `load_run` gave.
+        images: Image files; they are brought to the size the network was trained with.
+        batch_size: Images that go through the network together.
+    """
+    saved = run if isinstance(run, SavedRun) else load_run(run)
+    if len(saved.spec.shape) != 3:
+        raise PreceptorError(f"this run takes vectors of {saved.spec.shape[0]} numbers, and image files came")
+    pixels = [decode(read_bytes(path), str(path), saved.spec.shape[0]) for path in images]  # type: ignore[arg-type]
+    predictions: list[Prediction] = []
+    for start in range(0, len(pixels), batch_size):
+        chunk = pixels[start : start + batch_size]
+        split = Split(ListStore(chunk), np.zeros(len(chunk), dtype=np.int64))
+        loader = Loader(
+            split,
+            batch_size,
+            seed=0,
+            train=False,
+            augment="none",
+            device="cpu",
+            image_size=saved.spec.shape[-1],
+        )
+        for batch in loader.epoch(0):
+            shares = saved.network(saved.normalise(batch.images)).softmax(dim=1)
+            for index, row in zip(batch.indices.tolist(), shares, strict=True):
+                predictions.append(_ranked(str(images[start + index]), row, saved.classes))
+    return predictions
+
+
+def _ranked(path: str, shares: torch.Tensor, classes: tuple[str, ...]) -> Prediction:
+    values, places = shares.sort(descending=True)
+    return Prediction(path, tuple(classes[place] for place in places.tolist()), tuple(values.tolist()))

@@ -1,0 +1,286 @@
+"""One training from its settings to its result: builds the job, runs the loop, writes the run folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from preceptor.core import PreceptorError
+from preceptor.data.split import Split
+from preceptor.data.task import Task
+from preceptor.distill.devices import Fabric, on_first_process
+from preceptor.distill.evaluate import evaluate
+from preceptor.distill.evidence import circumstances, hardware, plain
+from preceptor.distill.graph import GraphedStep
+from preceptor.distill.inputs import InputSpec, Normalise, input_spec
+from preceptor.distill.loop import Job, Loop
+from preceptor.distill.optimise import MovingAverage, make_optimizer
+from preceptor.distill.prepare import (
+    EVALUATION_BATCH,
+    Data,
+    Settings,
+    make_context,
+    make_method,
+    make_student,
+)
+from preceptor.distill.progress import Reporter
+from preceptor.distill.result import Result
+from preceptor.distill.run_folder import RunFolder
+from preceptor.distill.step import TrainingStep
+from preceptor.distill.sync_norm import RowWeights, desynchronise, synchronise
+from preceptor.distill.teacher_side import GivenTeacher, TeacherSide, check_cacheable
+from preceptor.ot import class_centers
+
+
+@dataclass
+class Session:
+    """Everything about one training that the caller decided."""
+
+    task: Task
+    student: str | nn.Module
+    settings: Settings
+    seed: int
+    teacher: GivenTeacher | None
+    fabric: Fabric
+    folder: RunFolder | None
+    cache_teacher: bool
+    compile_networks: bool
+    graphs: bool
+    centers: bool
+    notes: list[str] = field(default_factory=list)
+
+    def run(
+        self,
+        *,
+        resume: bool,
+        tensorboard: bool,
+        checkpoint_every: int | None,
+        evaluate_every: int,
+        progress: bool | None,
+        finish: bool,
+    ) -> Result:
+        """Train and evaluate; with `finish` also write result.json, which marks the run as done."""
+        if tensorboard and self.folder is None:
+            raise PreceptorError("tensorboard files lie in the run folder; give one with out")
+        recipe = self.settings.recipe
+        task, watch, watched = self._splits()
+        spec = input_spec(task.train, task.kind, recipe.image_size)
+        normalise = Normalise(spec).to(self.fabric.device)
+        network = make_student(self.student, task, spec, self.seed).to(self.fabric.device)
+        teacher = self._teacher_side(normalise)
+        config = self._config(network, spec, teacher)
+        finished = on_first_process(self.fabric, lambda: self._begin(config, resume))
+        if finished is not None:
+            return self._read(network, config, finished)
+        job = self._job(task, spec, normalise, network, teacher, watch, watched)
+        title = self.settings.method.name
+        shown = Reporter(
+            title, epochs=recipe.epochs, total_steps=recipe.epochs * job.steps_per_epoch, show=progress,
+            tensorboard=self.folder.path / "tensorboard" if tensorboard and self.folder else None,
+        ) if self.fabric.is_global_zero else None  # fmt: skip
+        every = 1 if recipe.patience else evaluate_every
+        loop = Loop(replace(job, reporter=shown, checkpoint_every=checkpoint_every, evaluate_every=every))
+        self._restore(loop)
+        loop.run()
+        return self._conclude(loop, config, finish)
+
+    def _splits(self) -> tuple[Task, str | None, Split | None]:
+        """The task to train on, and the split that is looked at after each epoch."""
+        recipe = self.settings.recipe
+        if not recipe.patience:
+            return self.task, "test", self.task.test
+        smaller, validation = self.task.split_validation(recipe.validation_fraction, self.seed)
+        return smaller, "validation", validation
+
+    def _teacher_side(self, normalise: Normalise) -> TeacherSide | None:
+        if self.teacher is None:
+            return None
+        self.teacher.module.to(self.fabric.device)
+        side = TeacherSide(self.teacher, normalise=normalise, autocast=self.fabric.autocast)
+        side.wants_maps = "maps" in self.settings.method.needs
+        return side
+
+    def _config(self, network: nn.Module, spec: InputSpec, teacher: TeacherSide | None) -> dict[str, Any]:
+        kind = type(network)
+        return {
+            "schema_version": 1,
+            "arch": getattr(network, "arch", "") or f"python:{kind.__module__}:{kind.__qualname__}",
+            "classes": list(self.task.classes),
+            "input_shape": list(spec.shape),
+            "mean": list(spec.mean),
+            "std": list(spec.std),
+            "method": self.settings.method.name,
+            "method_options": plain(self.settings.options),
+            "recipe": plain(self.settings.recipe.to_json()),
+            "teacher": None if teacher is None else teacher.reference(),
+            "cache_teacher": self.cache_teacher,
+            "seed": self.seed,
+            "data": {
+                "name": self.task.name,
+                "fingerprint": self.task.fingerprint,
+                "train": len(self.task.train),
+                "test": len(self.task.test),
+            },
+            **circumstances(self.fabric.device, self.fabric.world_size),
+        }
+
+    def _begin(self, config: dict[str, Any], resume: bool) -> dict[str, Any] | None:
+        if self.folder is None:
+            return None
+        self.folder.begin(config, resume=resume)
+        return self.folder.read_result()
+
+    def _job(
+        self,
+        task: Task,
+        spec: InputSpec,
+        normalise: Normalise,
+        network: nn.Module,
+        teacher: TeacherSide | None,
+        watch: str | None,
+        watched: Split | None,
+    ) -> Job:
+        recipe, fabric = self.settings.recipe, self.fabric
+        data = Data(fabric, spec, self.seed)
+        augment = recipe.augment or "none"
+        context = make_context(task, task.train, data, network, normalise, teacher, self.seed)
+        if self.cache_teacher and teacher is not None:
+            check_cacheable(recipe, augment, self.settings.method)
+        method, outputs = make_method(self.settings, context, data, task.train, teacher)
+        if self.cache_teacher and teacher is not None and outputs is not None:
+            teacher.keep(outputs)
+        row_weights = RowWeights()
+        self.notes += self._prepare_networks(network, method, row_weights)
+        optimizer = make_optimizer(recipe, [*network.parameters(), *method.parameters()], fabric.device)
+        optimizer = fabric.setup_optimizers(optimizer)
+        average = MovingAverage(network, recipe.ema) if recipe.ema else None
+        step: TrainingStep | GraphedStep = TrainingStep(
+            fabric=fabric, recipe=recipe, student=network, method=method, teacher=teacher, normalise=normalise,
+            optimizer=optimizer, num_classes=len(task.classes), row_weights=row_weights, average=average,
+            compile_networks=self.compile_networks,
+        )  # fmt: skip
+        steps = self._steps_per_epoch(len(task.train), network, method)
+        return Job(
+            fabric=fabric, recipe=recipe, seed=self.seed, num_classes=len(task.classes), num_train=len(task.train),
+            steps_per_epoch=steps, student=network, method=method, normalise=normalise, optimizer=optimizer,
+            average=average, step=GraphedStep(step) if self.graphs else step,
+            train_loader=data.loader(task.train, recipe.batch_size, augment=augment, train=True),
+            watch=watch, watch_loader=None if watched is None else data.loader(watched, EVALUATION_BATCH),
+            folder=self.folder, checkpoint_every=None, evaluate_every=1, reporter=None,
+        )  # fmt: skip
+
+    def _prepare_networks(self, network: nn.Module, method: nn.Module, row_weights: RowWeights) -> list[str]:
+        notes = []
+        if self.fabric.device.type == "cuda":
+            network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if self.fabric.world_size > 1:
+            left = [name for part in (network, method) for name in synchronise(part, row_weights)]
+            if left:
+                notes.append(f"statistics of {', '.join(left[:3])} are not shared between processes")
+        return notes
+
+    def _steps_per_epoch(self, count: int, network: nn.Module, method: nn.Module) -> int:
+        batch = self.settings.recipe.batch_size
+        steps = -(-count // batch)
+        normed = any(
+            isinstance(m, nn.modules.batchnorm._BatchNorm)
+            for part in (network, method)
+            for m in part.modules()
+        )
+        if count % batch == 1 and steps > 1 and normed:
+            # Statistics of a single row are no statistics; the order is new each epoch, so no sample misses out.
+            self.notes.append(
+                "each epoch leaves out its last sample: batch norm cannot train on a batch of one"
+            )
+            steps -= 1
+        return steps
+
+    def _restore(self, loop: Loop) -> None:
+        if self.folder is None:
+            return
+        checkpoint = self.folder.load_checkpoint()
+        self.fabric.barrier()  # all processes have read before the first one writes
+        size = 0 if checkpoint is None else int(checkpoint.values["log_size"])
+        on_first_process(self.fabric, lambda: self.folder.cut_log(size))  # type: ignore[union-attr]
+        if checkpoint is not None:
+            loop.restore(checkpoint, self.folder.read_log())
+
+    def _conclude(self, loop: Loop, config: dict[str, Any], finish: bool) -> Result:
+        job = loop.job
+        desynchronise(job.student)
+        state = loop.final_state()
+        if state is not None:
+            job.student.load_state_dict(state)
+        data = Data(self.fabric, InputSpec(tuple(config["input_shape"]), (), ()), self.seed)
+        tests = data.loader(self.task.test, EVALUATION_BATCH)
+        found = evaluate(job.student, tests, job.normalise, job.num_classes, self.fabric)
+        job.student.eval()
+        result = Result(
+            model=job.student,
+            accuracy=found.accuracy,
+            per_class_accuracy=dict(zip(self.task.classes, found.per_class_accuracy, strict=True)),
+            confusion=found.confusion,
+            history=tuple(loop.history),
+            config=config,
+            path=None if self.folder is None else self.folder.path,
+            seconds=round(loop.seconds, 3),
+            hardware=hardware(self.fabric.device),
+            notes=(*self.notes, *self._stop_note(loop)),
+            method_state={name: value.detach().clone() for name, value in job.method.state_dict().items()},
+        )
+        centers = self._class_centers(job, data) if self.centers else None
+        on_first_process(self.fabric, lambda: self._write(result, centers))
+        if finish:
+            self.finish(result)
+        return result
+
+    def _stop_note(self, loop: Loop) -> list[str]:
+        if not self.settings.recipe.patience:
+            return []
+        best = f"the weights are those of epoch {loop.best_epoch + 1}, best on the validation split"
+        return [f"{best} ({100 * loop.best_accuracy:.1f} %), after {loop.epoch} epochs"]
+
+    @torch.no_grad()
+    def _class_centers(self, job: Job, data: Data) -> Tensor:
+        features, labels = [], []
+        for batch in data.whole_loader(self.task.train).epoch(0):
+            counted = batch.weights > 0
+            features.append(job.student.outputs(job.normalise(batch.images)).features[counted])  # type: ignore[operator]
+            labels.append(batch.labels[counted])
+        return class_centers(torch.cat(features).float(), torch.cat(labels), job.num_classes)
+
+    def _write(self, result: Result, centers: Tensor | None) -> None:
+        if self.folder is None:
+            return
+        self.folder.write_model(result.model.state_dict())
+        if centers is not None:
+            self.folder.write_centers(centers)
+
+    def finish(self, result: Result) -> None:
+        """Write result.json, the last file."""
+        if self.folder is not None:
+            folder = self.folder
+            on_first_process(self.fabric, lambda: folder.write_result(result.to_json()))
+
+    def _read(self, network: nn.Module, config: dict[str, Any], stored: dict[str, Any]) -> Result:
+        """The result of a run that was finished before."""
+        assert self.folder is not None
+        network.load_state_dict(self.folder.read_model())
+        checkpoint = self.folder.load_checkpoint()
+        return Result(
+            model=network.eval(),
+            accuracy=stored["accuracy"],
+            per_class_accuracy=stored["per_class_accuracy"],
+            confusion=stored["confusion"],
+            history=tuple(self.folder.read_log()),
+            config=config,
+            path=self.folder.path,
+            baseline_accuracy=stored["baseline_accuracy"],
+            seconds=stored["seconds"],
+            hardware=stored["hardware"],
+            notes=tuple(stored["notes"]),
+            method_state={} if checkpoint is None else checkpoint.section("method"),
+        )

@@ -1,0 +1,158 @@
+"""The teacher's half of a training step: the same view as the student's, through the teacher's own preprocessing."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from preceptor.core import ModelOutput, PreceptorError
+from preceptor.distill.inputs import Normalise
+from preceptor.distill.losses import Method
+from preceptor.distill.recipe import Recipe
+from preceptor.distill.result import Result
+from preceptor.zoo import Preprocessing, load_teacher
+
+
+@dataclass(frozen=True)
+class GivenTeacher:
+    """A teacher as the caller gave it."""
+
+    module: nn.Module
+    classes: tuple[str, ...] | None
+    preprocessing: Preprocessing | None  # None: inputs come in the student's normalisation
+    place: str | None  # ZOO/NAME
+
+
+def as_given(teacher: nn.Module | str | Result, classes: Sequence[str] | None) -> GivenTeacher:
+    """Read a teacher from its zoo, or take the module or the finished training as it is."""
+    if isinstance(teacher, Result):
+        config = teacher.config
+        seen = Preprocessing.for_size(config["input_shape"], config["mean"], config["std"])
+        return GivenTeacher(teacher.model, tuple(classes or config["classes"]), seen, None)
+    module = load_teacher(teacher) if isinstance(teacher, str) else teacher
+    names = classes if classes is not None else getattr(module, "classes", None)
+    seen = getattr(module, "preprocessing", None)
+    place = teacher if isinstance(teacher, str) else None
+    return GivenTeacher(module, None if names is None else tuple(names), seen, place)
+
+
+class TeacherSide:
+    """Any network with `outputs`, read only: a `Teacher` of a zoo, a trained student, your own module."""
+
+    def __init__(self, given: GivenTeacher, *, normalise: Normalise, autocast: Callable[[], Any]) -> None:
+        module = given.module
+        if not callable(getattr(module, "outputs", None)):
+            raise PreceptorError(
+                f"the teacher {type(module).__name__} has no outputs(); give a teacher of a zoo, a network of "
+                "preceptor.models, or a module whose outputs(x) returns a ModelOutput"
+            )
+        self.module = module.eval()
+        self.autocast = autocast
+        self.given = given
+        self._normalise = normalise
+        self.classifier, self.bias = _last_layer(module)
+        centers = getattr(module, "centers", None)
+        stored = getattr(getattr(module, "card", None), "centers_source", "data") != "classifier"
+        self.centers: Tensor | None = centers.detach() if isinstance(centers, Tensor) and stored else None
+        self._takes_maps = hasattr(module, "card")  # a zoo's teacher can leave its feature maps out
+        self.wants_maps = True
+        self._outputs: Callable[..., ModelOutput] = module.outputs  # type: ignore[assignment]
+        self._cache: tuple[Tensor, Tensor] | None = None
+
+    def classes(self, count: int) -> tuple[str, ...]:
+        """The names of its `count` classes; a bare module has none, and no class of it equals one of the student's."""
+        names = self.given.classes
+        if names is None:
+            return tuple(f"teacher class {number}" for number in range(count))
+        if len(names) != count:
+            raise PreceptorError(
+                f"the teacher has {count} logits and {len(names)} class names came; give one each"
+            )
+        return names
+
+    def compile(self) -> None:
+        """Run the network through torch.compile."""
+        self._outputs = torch.compile(self._outputs, dynamic=False)
+
+    def inputs(self, images: Tensor) -> Tensor:
+        """Images in [0, 1] as this network wants them."""
+        preprocessing = self.given.preprocessing
+        return self._normalise(images) if preprocessing is None else preprocessing.apply(images)
+
+    @torch.no_grad()
+    def outputs(self, images: Tensor, indices: Tensor | None = None) -> ModelOutput:
+        """What the teacher says about images in [0, 1], or about the cached rows at `indices`."""
+        if self._cache is not None and indices is not None:
+            features, logits = self._cache
+            return ModelOutput((), features[indices], logits[indices])
+        flags = {"maps": self.wants_maps} if self._takes_maps else {}
+        with self.autocast():
+            return self._outputs(self.inputs(images), **flags)
+
+    def over(self, loader: Any, count: int) -> tuple[Tensor, Tensor]:
+        """Features (N, d) and logits (N, C_T) over the `count` samples of a loader without augmentation."""
+        features: Tensor | None = None
+        logits: Tensor | None = None
+        wanted, self.wants_maps = self.wants_maps, False
+        for batch in loader.epoch(0):
+            out = self.outputs(batch.images)
+            if features is None or logits is None:
+                features = torch.zeros(count, out.features.shape[1], device=out.features.device)
+                logits = torch.zeros(count, out.logits.shape[1], device=out.logits.device)
+            counted = batch.weights > 0
+            features[batch.indices[counted]] = out.features[counted].float()
+            logits[batch.indices[counted]] = out.logits[counted].float()
+        self.wants_maps = wanted
+        if features is None or logits is None:
+            raise PreceptorError("the training set is empty; the teacher has nothing to say")
+        return features, logits
+
+    def keep(self, outputs: tuple[Tensor, Tensor]) -> None:
+        """Answer from these outputs from here on."""
+        self._cache = outputs
+
+    def reference(self) -> dict[str, Any]:
+        """What identifies this teacher in config.json."""
+        card = getattr(self.module, "card", None)
+        if card is not None:
+            return {"name": card.name, "sha256": card.weights_hash, "from": self.given.place}
+        digest = hashlib.sha256()
+        for name, value in sorted(self.module.state_dict().items()):
+            digest.update(name.encode())
+            digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+        return {
+            "name": getattr(self.module, "arch", "") or type(self.module).__name__,
+            "sha256": digest.hexdigest(),
+        }
+
+
+def _last_layer(module: nn.Module) -> tuple[Tensor | None, Tensor | None]:
+    layer = getattr(module, "classifier", None)
+    if isinstance(layer, nn.Linear):
+        return layer.weight.detach(), None if layer.bias is None else layer.bias.detach()
+    if isinstance(layer, Tensor):
+        bias = getattr(module, "bias", None)
+        return layer.detach(), bias.detach() if isinstance(bias, Tensor) else None
+    return None, None
+
+
+def check_cacheable(recipe: Recipe, augment: str, method: type[Method]) -> None:
+    """Refuse to store the teacher's outputs where the same sample does not look the same each time."""
+    reason = None
+    if augment != "none":
+        reason = f"augment {augment} shows a sample differently each time; use augment none"
+    elif recipe.mixup:
+        reason = "mixup pairs a sample differently each time; use mixup 0"
+    elif method.expand is not Method.expand:
+        reason = f"method {method.name} makes further views of each sample"
+    elif "maps" in method.needs:
+        reason = f"method {method.name} reads feature maps, which would not fit into memory"
+    if reason:
+        raise PreceptorError(
+            f"the teacher's outputs cannot be cached: {reason}, or leave out --cache-teacher"
+        )

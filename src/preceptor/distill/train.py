@@ -1,0 +1,149 @@
+"""Train a student, with or without a teacher: the one way into the loop."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from preceptor.core import PreceptorError
+from preceptor.data.task import Task
+from preceptor.distill.devices import make_fabric, resolve_device, resolve_precision
+from preceptor.distill.losses import Method
+from preceptor.distill.prepare import settings
+from preceptor.distill.recipe import Recipe
+from preceptor.distill.result import Result, baseline_note
+from preceptor.distill.run_folder import RunFolder
+from preceptor.distill.session import Session
+from preceptor.distill.teacher_side import as_given
+
+TeacherLike = nn.Module | str | Result
+
+
+def train(
+    task: Task | str | os.PathLike[str],
+    *,
+    student: str | nn.Module = "wrn-16-1",
+    method: str | type[Method] = "none",
+    teacher: TeacherLike | None = None,
+    recipe: Recipe | str = "small",
+    out: str | os.PathLike[str] | None = None,
+    seed: int = 0,
+    resume: bool = False,
+    with_baseline: bool = False,
+    baseline_student: str | nn.Module | None = None,
+    teacher_classes: Sequence[str] | None = None,
+    device: str = "auto",
+    cache_teacher: bool = False,
+    compile: bool = False,
+    graphs: bool = False,
+    tensorboard: bool = False,
+    checkpoint_every: int | None = None,
+    evaluate_every: int = 1,
+    centers: bool = False,
+    progress: bool | None = None,
+    **options: Any,
+) -> Result:
+    """Train a student on a task, learning from a teacher by a method.
+
+    Args:
+        task: A `Task`, or what one is made from (a folder, an `.npz`, ``glyphs:digits``, …).
+        student: An architecture's name, or a module with `outputs`, which is trained in place.
+        method: The name of a method, or a `Method` class; "none" is the student alone.
+        teacher: A `Teacher`, where one lies (``ZOO/NAME``), the `Result` of an earlier training, or any module with
+            `outputs`, which then sees inputs in the student's normalisation.
+        recipe: How to train: a name of `RECIPES` or a `Recipe`.
+        out: The run folder; None keeps nothing on the disk.
+        seed: Decides weights, data order and augmentation.
+        resume: Go on with the run in `out`; a finished one is read and returned.
+        with_baseline: Train the plain student as well (in ``out/baseline``) and compare.
+        baseline_student: What the baseline trains; None: the student as it came.
+        teacher_classes: Class names of a teacher that does not bring its own.
+        device: "auto", "cpu", "cuda", "cuda:N" or "mps".
+        cache_teacher: Ask the teacher once a sample instead of once a view; refused where views differ.
+        compile: Run both networks through torch.compile.
+        graphs: Run the step as a CUDA graph.
+        tensorboard: Write TensorBoard files into the run folder as well.
+        checkpoint_every: Steps between checkpoints; None: at an epoch's end, at most every ten seconds.
+        evaluate_every: Epochs between evaluations on the test split (on validation data it is every epoch).
+        centers: Write centers.safetensors, the class means of the student's features over the training set.
+        progress: Show a progress bar; None: where standard error is a terminal.
+        **options: Settings of the recipe (``epochs=20``, ``lr=0.05``) and options of the method (``weight=10``).
+
+    Returns:
+        The trained student and what is known about it.
+    """
+    task = task if isinstance(task, Task) else Task(task)
+    chosen = settings(method, recipe, options, task.kind)
+    chosen = replace(
+        chosen, recipe=replace(chosen.recipe, precision=resolve_precision(chosen.recipe.precision, device))
+    )
+    _check_teacher(chosen.method, teacher, with_baseline, graphs, device, chosen.recipe)
+    fresh = (
+        copy.deepcopy(student if baseline_student is None else baseline_student) if with_baseline else student
+    )
+    with _own_randomness(device):
+        session = Session(
+            task=task, student=student, settings=chosen, seed=seed,
+            teacher=None if teacher is None else as_given(teacher, teacher_classes), fabric=make_fabric(device, chosen.recipe.precision),
+            folder=None if out is None else RunFolder(out),
+            cache_teacher=cache_teacher, compile_networks=compile, graphs=graphs, centers=centers,
+        )  # fmt: skip
+        result = session.run(
+            resume=resume, tensorboard=tensorboard, checkpoint_every=checkpoint_every,
+            evaluate_every=evaluate_every, progress=progress, finish=not with_baseline,
+        )  # fmt: skip
+    if not with_baseline or result.baseline_accuracy is not None:
+        return result
+    baseline = train(
+        task, student=fresh, recipe=chosen.recipe, out=None if out is None else Path(out) / "baseline", seed=seed,
+        resume=resume, device=device, compile=compile, graphs=graphs, tensorboard=tensorboard,
+        checkpoint_every=checkpoint_every, evaluate_every=evaluate_every, progress=progress,
+    )  # fmt: skip
+    note = baseline_note(result.accuracy, baseline.accuracy)
+    result = replace(result, baseline_accuracy=baseline.accuracy, notes=(*result.notes, note))
+    session.finish(result)
+    return result
+
+
+def _check_teacher(
+    method: type[Method],
+    teacher: TeacherLike | None,
+    with_baseline: bool,
+    graphs: bool,
+    device: str,
+    recipe: Recipe,
+) -> None:
+    if "teacher" in method.needs and teacher is None:
+        raise PreceptorError(
+            f"method {method.name} needs a teacher and none was given; pass one or use method none"
+        )
+    if "teacher" not in method.needs and teacher is not None:
+        raise PreceptorError(
+            f"method {method.name} takes no teacher and one was given; leave it out or choose a method"
+        )
+    if with_baseline and method.name == "none":
+        raise PreceptorError(
+            "with_baseline compares a method with the plain student, and method none is that already"
+        )
+    if graphs and (resolve_device(device).type != "cuda" or recipe.precision == "16-mixed"):
+        raise PreceptorError(
+            "graphs needs a CUDA device and precision bf16-mixed or 32-true; run without graphs"
+        )
+    if graphs and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise PreceptorError("graphs works in one process and several were started; run without graphs")
+
+
+@contextmanager
+def _own_randomness(device: str) -> Iterator[None]:
+    """Training sets torch's generators at every step; the caller's come back as they were."""
+    chosen = resolve_device(device)
+    with torch.random.fork_rng(devices=[chosen] if chosen.type == "cuda" else []):
+        yield
