@@ -22,8 +22,8 @@ class Store(Protocol):
 
     vectors: bool
 
-    def shapes(self, rows: np.ndarray) -> list[tuple[int, ...]]:
-        """The distinct shapes among these rows."""
+    def shape(self, row: int) -> tuple[int, ...]:
+        """Of one sample, without reading it."""
 
     def load(self, row: int) -> np.ndarray:
         """One sample: uint8 (C, H, W) or float32 (d,)."""
@@ -42,9 +42,9 @@ class ArrayStore:
         self.array = array
         self.vectors = array.ndim == 2
 
-    def shapes(self, rows: np.ndarray) -> list[tuple[int, ...]]:
+    def shape(self, row: int) -> tuple[int, ...]:
         """One shape for all."""
-        return [tuple(self.array.shape[1:])]
+        return tuple(self.array.shape[1:])
 
     def load(self, row: int) -> np.ndarray:
         """One row."""
@@ -69,9 +69,9 @@ class ListStore:
     def __init__(self, images: Sequence[np.ndarray]) -> None:
         self.images = images
 
-    def shapes(self, rows: np.ndarray) -> list[tuple[int, ...]]:
-        """The distinct shapes among these rows."""
-        return sorted({tuple(self.images[row].shape) for row in rows})
+    def shape(self, row: int) -> tuple[int, ...]:
+        """Of one image."""
+        return tuple(self.images[row].shape)
 
     def load(self, row: int) -> np.ndarray:
         """One image."""
@@ -101,9 +101,9 @@ class FileStore:
         pixels = sum(file.shape[1] * file.shape[2] for file in files if file.shape)
         self._kept: dict[int, np.ndarray] | None = {} if pixels * self.channels <= MEMORY_BYTES else None
 
-    def shapes(self, rows: np.ndarray) -> list[tuple[int, ...]]:
-        """The distinct shapes among these rows, known from the scan."""
-        return sorted({(self.channels, *shape[1:]) for row in rows if (shape := self.files[row].shape)})
+    def shape(self, row: int) -> tuple[int, ...]:
+        """Of one image, known from the scan."""
+        return (self.channels, *(self.files[row].shape or ())[1:])
 
     def load(self, row: int) -> np.ndarray:
         """Decode one file, or take it from memory."""
@@ -140,7 +140,8 @@ class Split:
         self.store = store
         self.labels = np.ascontiguousarray(labels, dtype=np.int64)
         self.rows = np.arange(len(labels)) if rows is None else rows
-        self._shapes = store.shapes(self.rows)
+        known = self.rows[:1] if isinstance(store, ArrayStore) else self.rows
+        self._shapes = sorted({store.shape(int(row)) for row in known})
         self._fingerprint: str | None = None
 
     def __len__(self) -> int:
@@ -213,6 +214,10 @@ class Split:
     def pixels(self, index: int) -> np.ndarray:
         """One sample as it is kept; do not write into it."""
         return self.store.load(int(self.rows[index]))
+
+    def shape(self, index: int) -> tuple[int, ...]:
+        """Of one sample, without reading it."""
+        return self.store.shape(int(self.rows[index]))
 
     def path(self, index: int) -> str | None:
         """Where a sample's file lies, or None for samples without files."""
