@@ -21,7 +21,7 @@ TOLERANCE = 1e-3  # change of the mean log-likelihood at which the iterations st
 
 
 def nleep(
-    *, features: Any, labels: Any, components_per_class: int = 5, max_iterations: int = 20, **_unused: Any
+    *, features: Any, labels: Any, components_per_class: int = 5, max_iterations: int = 10, **_unused: Any
 ) -> float:
     """Li et al., Ranking neural checkpoints, CVPR 2021.
 
@@ -92,7 +92,7 @@ def _var_part(points: Array, wanted: int) -> Array:
 def _mixture_posterior(points: Array, assignment: Array, max_iterations: int) -> Array:
     """P(component | point), (N, K), after EM from a hard partition."""
     components = int(assignment.max()) + 1
-    large = len(points) * components * points.shape[1] > 2e8
+    large = len(points) * components * points.shape[1] > 2e7
     data = torch.from_numpy(points).to(torch.float32 if large else torch.float64)
     moments = torch.cat([data, data**2], dim=1)  # (N, 2k): one product gives both sums of the M-step
     floor = FLOOR * float(data.var(dim=0, correction=0).mean())
@@ -120,5 +120,8 @@ def _expectation(moments: Tensor, log_mass: Tensor, means: Tensor, variances: Te
     weights = torch.cat([means * precision, -0.5 * precision], dim=1)  # (K, 2k)
     constant = log_mass + 0.5 * (precision.log() - means**2 * precision).sum(dim=1)
     joint = torch.addmm(constant, moments, weights.T)  # (N, K)
-    likelihood = joint.logsumexp(dim=1, keepdim=True)
-    return joint.sub_(likelihood).exp_(), float(likelihood.mean())
+    best = joint.max(dim=1, keepdim=True).values
+    # Below e^-60 nothing matters, and denormal numbers would slow every later product down.
+    posterior = torch.softmax(joint.sub_(best).clamp_(min=-60), dim=1)
+    likelihood = best - posterior.amax(dim=1, keepdim=True).log()
+    return posterior, float(likelihood.mean())

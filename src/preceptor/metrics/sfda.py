@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from preceptor.metrics.inputs import Array, as_matrix, class_sums, compact_labels, softmax
+from preceptor.metrics.inputs import Array, as_matrix, class_sums, compact_labels
 from preceptor.metrics.scatter import BLOCK, leading_eigenpairs, scatter, working_type
 
 RATE = 5.0  # a of the paper in lambda = exp(-a sigma)
