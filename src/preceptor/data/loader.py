@@ -153,7 +153,8 @@ def _check(
 ) -> None:
     if batch_size < 1 or not 0 <= rank < world_size:
         raise PreceptorError(
-            f"got batch size {batch_size} and rank {rank} of {world_size}; expected 1 or more and a rank below that"
+            f"got batch size {batch_size} and rank {rank} of {world_size}; use a size of 1 or more and "
+            "a lower rank"
         )
     if not len(split):
         raise PreceptorError("the split is empty; give one with samples")

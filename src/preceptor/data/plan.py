@@ -19,7 +19,9 @@ class Share:
 
 def seeded(*key: int) -> torch.Generator:
     """A generator on the CPU for a key such as (seed, epoch) or (seed, epoch, step)."""
-    state = np.random.SeedSequence(entropy=[value % 2**64 for value in key]).generate_state(1, np.uint64)
+    state = np.random.SeedSequence(entropy=[len(key), *(value % 2**64 for value in key)]).generate_state(
+        1, np.uint64
+    )
     return torch.Generator().manual_seed(int(state[0] >> np.uint64(1)))
 
 
@@ -33,9 +35,9 @@ def epoch_order(count: int, train: bool, seed: int, epoch: int) -> np.ndarray:
 def plan_epoch(order: np.ndarray, batch_size: int, full: bool, rank: int, world_size: int) -> list[Share]:
     """Part an epoch into global batches, and take this rank's part of each.
 
-    Every sample has weight 1 in exactly one row over all ranks. With `full` the last batch is filled up to the size
-    of the others by samples from the epoch's begin with weight 0, so that shapes never change and batch
-    statistics are never those of a few samples; without it only up to a multiple of the ranks.
+    Every sample has weight 1 in exactly one row over all ranks. With `full` the last batch is filled up by
+    samples from the epoch's begin with weight 0, so that shapes never change and batch statistics are never
+    those of a few samples; without it only up to a multiple of the ranks.
     """
     count = len(order)
     batch = min(batch_size, count)

@@ -1,0 +1,269 @@
+import threading
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from preceptor.core import PreceptorError
+from preceptor.data import Loader, Task
+from preceptor.data.plan import epoch_order, plan_epoch, seeded
+
+
+@given(
+    count=st.integers(1, 50),
+    batch=st.integers(1, 20),
+    world=st.integers(1, 5),
+    full=st.booleans(),
+    epoch=st.integers(0, 3),
+)
+def test_no_sample_is_lost_or_doubled_whatever_the_ranks(count, batch, world, full, epoch):
+    order = epoch_order(count, True, 0, epoch)
+    plans = [plan_epoch(order, batch, full, rank, world) for rank in range(world)]
+    alone = plan_epoch(order, batch, full, 0, 1)
+    assert len({len(plan) for plan in plans}) == 1
+    seen = []
+    for step, single in enumerate(alone):
+        shares = [plan[step] for plan in plans]
+        assert len({len(share.positions) for share in shares}) == 1  # all ranks have as many rows
+        real = {
+            int(p): int(s)
+            for share in shares
+            for p, s, w in zip(share.positions, share.slots, share.weights, strict=True)
+            if w
+        }
+        wanted = {
+            int(p): int(s)
+            for p, s, w in zip(single.positions, single.slots, single.weights, strict=True)
+            if w
+        }
+        assert real == wanted  # the same global batch, with the same random numbers
+        assert sum(share.weights.sum() for share in shares) == len(real)
+        seen += list(real)
+        for share in shares:  # a filling row repeats what its slot holds
+            for position, slot in zip(share.positions, share.slots, strict=True):
+                assert single.positions[slot] == position
+    assert sorted(seen) == list(range(count))
+    if full:
+        assert {len(single.positions) for single in alone} == {min(batch, count)}
+
+
+def test_seeds_are_independent_of_each_other_and_fixed():
+    numbers = {
+        float(torch.rand(1, generator=seeded(*key)))
+        for key in [(0, 0), (0, 1), (1, 0), (0, 0, 0), (0, 0, 1), (-1, 0)]
+    }
+    assert len(numbers) == 6
+    assert (
+        torch.randperm(6, generator=seeded(0, 1, 2)).tolist()
+        == torch.randperm(6, generator=seeded(0, 1, 2)).tolist()
+    )
+
+
+def toy(count=37, shape=(16, 16, 3), classes=4):
+    generator = np.random.default_rng(0)
+    x = generator.integers(0, 256, (count, *shape), dtype=np.uint8)
+    return Task.from_arrays(x, np.arange(count) % classes, x, np.arange(count) % classes)
+
+
+def batches(loader, epoch=0, start=0):
+    return list(loader.epoch(epoch, start_step=start))
+
+
+def assert_same(first, second):
+    assert len(first) == len(second)
+    for one, two in zip(first, second, strict=True):
+        for name in ("images", "labels", "indices", "weights"):
+            torch.testing.assert_close(getattr(one, name), getattr(two, name), rtol=0, atol=0)
+
+
+def test_evaluation_serves_everything_once_in_order():
+    split = toy().test
+    loader = Loader(split, 10, train=False, augment="pad-crop-flip")
+    assert len(loader) == 4
+    assert loader.input_shape == (3, 16, 16)
+    got = batches(loader)
+    assert [len(batch.images) for batch in got] == [10, 10, 10, 7]
+    assert torch.cat([batch.indices for batch in got]).tolist() == list(range(37))
+    assert all((batch.weights == 1).all() for batch in got)
+    images = torch.cat([batch.images for batch in got])
+    assert images.dtype == torch.float32
+    torch.testing.assert_close(images, split.load(slice(None)).float() / 255)
+    np.testing.assert_array_equal(torch.cat([batch.labels for batch in got]).numpy(), split.labels)
+
+
+def test_training_shuffles_augments_and_fills_the_last_batch():
+    split = toy().train
+    loader = Loader(split, 10, train=True, seed=3, augment="pad-crop-flip")
+    got = batches(loader)
+    assert [len(batch.images) for batch in got] == [10, 10, 10, 10]
+    assert [batch.weights.sum().item() for batch in got] == [10, 10, 10, 7]
+    real = torch.cat([batch.indices[batch.weights > 0] for batch in got])
+    assert sorted(real.tolist()) == list(range(37))
+    assert real.tolist() != list(range(37))
+    labels = torch.cat([batch.labels for batch in got])
+    np.testing.assert_array_equal(
+        labels.numpy(), split.labels[torch.cat([batch.indices for batch in got]).numpy()]
+    )
+    plain = batches(Loader(split, 10, train=True, seed=3))
+    torch.testing.assert_close(plain[1].images, split.load(plain[1].indices).float() / 255)
+    assert not torch.equal(plain[1].images, got[1].images)
+    assert batches(loader, 1)[0].indices.tolist() != got[0].indices.tolist()
+
+
+@pytest.mark.parametrize(
+    "augment", ["none", "pad-crop-flip", "random-resized-crop-flip", "pad-crop-flip+randaugment"]
+)
+def test_same_seed_epoch_and_step_give_the_same_bits(augment):
+    def make(seed=1):
+        return Loader(toy().train, 8, train=True, seed=seed, augment=augment)
+
+    first = batches(make(), epoch=2)
+    assert_same(first, batches(make(), epoch=2))
+    assert_same(first[3:], batches(make(), epoch=2, start=3))
+    assert batches(make(), epoch=2, start=5) == []
+    assert first[0].indices.tolist() != batches(make(seed=2), epoch=2)[0].indices.tolist()
+
+
+def test_the_callers_random_state_is_left_alone():
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    batches(Loader(toy().train, 8, train=True, augment="random-resized-crop-flip+randaugment"))
+    torch.testing.assert_close(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("world", [2, 3, 4])
+@pytest.mark.parametrize("train", [True, False])
+def test_ranks_together_see_what_one_process_sees(world, train):
+    options = {"train": train, "seed": 5, "augment": "random-resized-crop-flip+randaugment"}
+    alone = batches(Loader(toy().train, 10, **options), epoch=1)
+    parts = [
+        batches(Loader(toy().train, 10, rank=rank, world_size=world, **options), epoch=1)
+        for rank in range(world)
+    ]
+    for step, single in enumerate(alone):
+        wanted = {
+            int(i): image
+            for i, image, w in zip(single.indices, single.images, single.weights, strict=True)
+            if w
+        }
+        got = {
+            int(i): image
+            for part in parts
+            for i, image, w in zip(part[step].indices, part[step].images, part[step].weights, strict=True)
+            if w
+        }
+        assert set(got) == set(wanted)
+        for index, image in got.items():
+            torch.testing.assert_close(image, wanted[index], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("augment", ["none", "pad-crop-flip", "random-resized-crop-flip"])
+def test_files_of_several_sizes_stream_and_live_on_the_device_alike(make_folder, augment):
+    root = make_folder(
+        {"train/a": 7, "train/b": 6, "test/a": 2, "test/b": 2}, size=lambda n: (14 + n, 26 - n)
+    )
+    split = Task(root).train
+    resident = Loader(split, 4, train=True, augment=augment, image_size=12)
+    streamed = Loader(split, 4, train=True, augment=augment, image_size=12, resident_bytes=0)
+    assert resident._home is not None
+    assert streamed._home is None
+    assert resident.input_shape == streamed.input_shape == (3, 12, 12)
+    for one, two in zip(batches(resident), batches(streamed), strict=True):
+        assert one.images.shape == (4, 3, 12, 12)
+        assert one.indices.tolist() == two.indices.tolist()
+        # Random crops are antialiased where they are streamed, so noise images agree in their means only.
+        tolerance = {"atol": 0.12, "rtol": 0} if "resized" in augment else {"atol": 0, "rtol": 0}
+        if "resized" in augment:
+            torch.testing.assert_close(one.images.mean((1, 2, 3)), two.images.mean((1, 2, 3)), **tolerance)
+        else:
+            torch.testing.assert_close(one.images, two.images, **tolerance)
+
+
+def test_streaming_does_not_depend_on_the_number_of_threads_and_resumes(make_folder, monkeypatch):
+    root = make_folder(
+        {"train/a": 9, "train/b": 8, "test/a": 1, "test/b": 1}, size=lambda n: (20 + n, 30 - n)
+    )
+    split = Task(root).train
+
+    def make():
+        return Loader(
+            split, 4, train=True, augment="random-resized-crop-flip", image_size=10, resident_bytes=0
+        )
+
+    first = batches(make())
+    monkeypatch.setattr("preceptor.data.residence.workers", lambda: 1)
+    assert_same(first, batches(make()))
+    assert_same(first[2:], batches(make(), start=2))
+
+
+def test_an_abandoned_stream_leaves_no_threads(make_folder):
+    root = make_folder({"train/a": 20, "train/b": 20, "test/a": 1, "test/b": 1})
+    before = threading.active_count()
+    loader = Loader(Task(root).train, 4, train=True, resident_bytes=0)
+    iterator = loader.epoch(0)
+    next(iterator)
+    iterator.close()
+    for thread in threading.enumerate():
+        if "ThreadPool" in thread.name:
+            thread.join(5)
+    assert threading.active_count() <= before
+
+
+def test_a_file_that_vanishes_is_named(make_folder):
+    root = make_folder({"train/a": 2, "train/b": 2, "test/a": 1, "test/b": 1})
+    loader = Loader(Task(root).train, 4, train=True, resident_bytes=0)
+    (root / "train" / "b" / "001.png").write_bytes(b"gone")
+    with pytest.raises(PreceptorError, match=r"train/b/001\.png cannot be read as an image"):
+        batches(loader)
+
+
+def test_uniform_images_are_brought_to_a_size():
+    split = toy(shape=(20, 40, 3)).train
+    batch = batches(Loader(split, 8, train=False, image_size=10))[0]
+    assert batch.images.shape == (8, 3, 10, 10)
+    whole = split.load([0]).float() / 255
+    shorter = torch.nn.functional.interpolate(whole, size=(10, 20), mode="bilinear", antialias=True)
+    wanted = shorter[..., 5:15]
+    torch.testing.assert_close(batch.images[:1], wanted, atol=1.1 / 255, rtol=0)
+    assert batches(Loader(split, 8, train=True))[0].images.shape == (8, 3, 20, 40)
+    streamed = batches(Loader(split, 8, train=True, resident_bytes=0))
+    assert_same(streamed, batches(Loader(split, 8, train=True)))
+
+
+def test_vectors_and_their_noise():
+    x = np.random.default_rng(0).normal(size=(400, 5)) * np.array([1, 1, 1, 10, 0])
+    task = Task.from_arrays(x, np.arange(400) % 2, x, np.arange(400) % 2)
+    plain = batches(Loader(task.train, 100, train=True, seed=1))
+    noisy = batches(Loader(task.train, 100, train=True, seed=1, augment="noise"))
+    assert_same(noisy, batches(Loader(task.train, 100, train=True, seed=1, augment="noise")))
+    torch.testing.assert_close(plain[0].images, task.train.load(plain[0].indices))
+    difference = torch.cat([n.images - p.images for n, p in zip(noisy, plain, strict=True)])
+    torch.testing.assert_close(
+        difference.std(0), 0.1 * torch.from_numpy(x).float().std(0), rtol=0.15, atol=1e-6
+    )
+    assert Loader(task.train, 10, train=True).input_shape == (5,)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 0}, "use a size of 1 or more"),
+        ({"rank": 2, "world_size": 2}, "rank 2 of 2"),
+        ({"augment": "noise"}, "'noise' is for vectors"),
+        ({"image_size": 0}, "image size 0 is too small"),
+    ],
+)
+def test_wrong_options(options, message):
+    with pytest.raises(PreceptorError, match=message):
+        Loader(toy().train, **{"batch_size": 4, "train": True, **options})
+
+
+def test_wrong_uses(make_folder):
+    vectors = Task.from_arrays(np.ones((4, 2)), np.arange(4) % 2, np.ones((4, 2)), np.arange(4) % 2)
+    with pytest.raises(PreceptorError, match="vectors take 'none' or 'noise'"):
+        Loader(vectors.train, 2, train=True, augment="flip")
+    root = make_folder({"train/a": 2, "train/b": 2, "test/a": 1, "test/b": 1}, size=lambda n: (8 + n, 8))
+    with pytest.raises(PreceptorError, match="differ in size; give an image_size"):
+        Loader(Task(root).train, 2, train=True)
