@@ -5,13 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from preceptor.distill.losses.geometry import or_one
 from preceptor.distill.losses.method import Method, class_order, row_mean, task_loss, teacher_of
 from preceptor.distill.losses.step import Context, Step
 
 
 def correlation(first: Tensor, second: Tensor, weights: Tensor, dim: int) -> Tensor:
     """Pearson's coefficient along `dim` with weights; 0 where a side does not vary."""
-    share = weights / weights.sum(dim=dim, keepdim=True).clamp_min(torch.finfo(weights.dtype).tiny)
+    share = weights / or_one(weights.sum(dim=dim, keepdim=True))
     first = first - (share * first).sum(dim=dim, keepdim=True)
     second = second - (share * second).sum(dim=dim, keepdim=True)
     covariance = (share * first * second).sum(dim=dim)
@@ -59,5 +60,5 @@ class Dist(Method):
         return {
             "task": task_loss(step),
             "inter": self.inter_weight * scale * row_mean(by_sample, step.weights),
-            "intra": self.intra_weight * scale * by_class.mean(),
+            "intra": self.intra_weight * scale * by_class.mean() * (rows.sum() > 0),
         }

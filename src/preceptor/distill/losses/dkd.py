@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from preceptor.distill.losses.method import Method, class_order, row_mean, task_loss, teacher_of
 from preceptor.distill.losses.step import Context, Step
@@ -44,7 +43,7 @@ class Decoupled(Method):
         """Cross-entropy, the target-class divergence and the divergence among the other classes."""
         student = step.student.logits / self.temperature
         teacher = teacher_of(step).logits.index_select(1, self.order).to(student.dtype) / self.temperature
-        target = functional.one_hot(step.labels, student.shape[1]).bool()
+        target = step.labels[:, None] == torch.arange(student.shape[1], device=student.device)
         log_student, log_teacher = _split(student, target), _split(teacher, target)
         binary = (log_teacher.binary.exp() * (log_teacher.binary - log_student.binary)).sum(dim=1)
         gap = (log_teacher.others - log_student.others).masked_fill(target, 0.0)

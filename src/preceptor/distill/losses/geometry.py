@@ -26,6 +26,14 @@ def distances(first: Tensor, second: Tensor) -> Tensor:
     return safe_root(squares)
 
 
+def or_one(total: Tensor) -> Tensor:
+    """A sum of weights to divide by: 1 where nothing counts.
+
+    Not the smallest positive number: its inverse times a large factor overflows in the gradient.
+    """
+    return torch.where(total > 0, total, torch.ones_like(total))
+
+
 def pair_weights(weights: Tensor, dtype: torch.dtype) -> Tensor:
     """1 for two different rows that both count, 0 otherwise.  (B,) to (B, B)."""
     weights = (weights > 0).to(dtype)
@@ -35,4 +43,4 @@ def pair_weights(weights: Tensor, dtype: torch.dtype) -> Tensor:
 
 def weighted_mean(values: Tensor, weights: Tensor) -> Tensor:
     """The mean of all entries with weights of the same shape; 0 where none counts."""
-    return (values * weights).sum() / weights.sum().clamp_min(torch.finfo(values.dtype).tiny)
+    return (values * weights).sum() / or_one(weights.sum())

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from preceptor.core import ModelOutput
+from preceptor.distill.losses.geometry import or_one
 from preceptor.distill.losses.step import Context
 
 
@@ -62,7 +63,7 @@ class RowBatchNorm(nn.Module):
         dims = [0, *range(2, values.ndim)]
         shape = [1, -1] + [1] * (values.ndim - 2)
         share = row_weights.to(values.dtype).reshape(-1, *[1] * (values.ndim - 1))
-        share = share / share.sum().clamp_min(torch.finfo(values.dtype).tiny)
+        share = share / or_one(share.sum())
         positions = values[0, 0].numel()
         mean = (values * share).sum(dim=dims, keepdim=True) / positions
         centered = values - mean

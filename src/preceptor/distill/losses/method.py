@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from preceptor.core import ModelOutput, PreceptorError
+from preceptor.distill.losses.geometry import or_one
 from preceptor.distill.losses.step import Context, Step
 
 
@@ -100,7 +101,7 @@ def _full_output(output: ModelOutput | None) -> Any:
 def row_mean(values: Tensor, weights: Tensor) -> Tensor:
     """The mean over rows with weights; 0 where no row counts."""
     weights = weights.to(values.dtype)
-    return (values * weights).sum() / weights.sum().clamp_min(torch.finfo(values.dtype).tiny)
+    return (values * weights).sum() / or_one(weights.sum())
 
 
 def task_loss(step: Step) -> Tensor:

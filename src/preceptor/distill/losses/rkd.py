@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from preceptor.distill.losses.geometry import pair_weights, safe_root, weighted_mean
+from preceptor.distill.losses.geometry import or_one, pair_weights, safe_root, weighted_mean
 from preceptor.distill.losses.method import Method, task_loss, teacher_of
 from preceptor.distill.losses.step import Context, Step
 
 
 def _gram(features: Tensor, weights: Tensor) -> Tensor:
     """Inner products around the mean of the rows that count, as differences ignore the origin: (B, B)."""
-    share = weights / weights.sum().clamp_min(torch.finfo(weights.dtype).tiny)
+    share = weights / or_one(weights.sum())
     centered = features - (share[:, None] * features).sum(dim=0)
     return centered @ centered.T
 
@@ -27,7 +27,7 @@ def relative_distances(gram: Tensor, pairs: Tensor) -> Tensor:
     """ψ_D: distances divided by their mean over the pairs that count: (B, B)."""
     lengths = _distances(gram)
     mean = weighted_mean(lengths, pairs)
-    return torch.where(mean > 0, lengths / mean.clamp_min(1e-12), torch.zeros_like(lengths))
+    return lengths / or_one(mean)
 
 
 def angles(gram: Tensor) -> Tensor:

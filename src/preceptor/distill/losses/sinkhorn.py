@@ -119,12 +119,21 @@ class Sinkhorn(Method):
         teacher = (teacher_logits / self.temperature).softmax(dim=1)  # (B, C_T)
         student = (student_logits / self.temperature).softmax(dim=1)  # (B, C_S)
         dtype = torch.promote_types(teacher.dtype, student.dtype)
-        limits = (self.epsilon, self.tolerance, self.max_iterations)
         teacher, student, cost = teacher.to(dtype), student.to(dtype), self.cost.to(dtype)
         if self.teacher_cost is None or self.student_cost is None:
-            return ot.sinkhorn_distance(teacher, student, cost, *limits)
-        within = self.teacher_cost.to(dtype), self.student_cost.to(dtype)
-        return ot.sinkhorn_divergence(teacher, student, cost, *within, *limits)
+            return ot.sinkhorn_distance(
+                teacher, student, cost, self.epsilon, self.tolerance, self.max_iterations
+            )
+        return ot.sinkhorn_divergence(
+            teacher,
+            student,
+            cost,
+            self.teacher_cost.to(dtype),
+            self.student_cost.to(dtype),
+            self.epsilon,
+            self.tolerance,
+            self.max_iterations,
+        )
 
     def terms(self, step: Step) -> dict[str, Tensor]:
         """Cross-entropy and the transport term, Eq. (11)."""

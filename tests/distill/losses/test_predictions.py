@@ -1,0 +1,162 @@
+"""Losses on predictions against numpy: none, kd, ban, sftn, dist, dkd, probe-kd."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+
+from preceptor.core import PreceptorError
+from preceptor.distill.losses import Probe, fit_probe
+from tests.distill.losses.cases import build, make_context, make_step
+from tests.oracles import distill as oracle
+
+# The student's classes are cat, dog, owl; the teacher's are owl, cat, dog.
+ORDER = [1, 2, 0]
+
+
+def setup(name, **options):
+    context = make_context()
+    step = make_step(name, context)
+    return (
+        build(name, context, **options)(step),
+        step.student.logits.numpy(),
+        step.teacher.logits.numpy()[:, ORDER],
+        step,
+    )
+
+
+def close(term, expected):
+    np.testing.assert_allclose(float(term), expected, rtol=1e-6, atol=1e-9)
+
+
+def test_none_is_the_cross_entropy_with_soft_targets():
+    terms, student, _, step = setup("none")
+    close(terms["task"], oracle.cross_entropy(student, step.targets.numpy()))
+
+
+@pytest.mark.parametrize(
+    ("name", "temperature", "weight", "task_weight"),
+    [("kd", 4.0, 0.9, 0.1), ("ban", 1.0, 1.0, 1.0), ("sftn", 4.0, 0.9, 0.1)],
+)
+def test_kd_by_class_name(name, temperature, weight, task_weight):
+    terms, student, teacher, step = setup(name)
+    close(terms["kd"], weight * oracle.kd(teacher, student, temperature))
+    close(terms["task"], task_weight * oracle.cross_entropy(student, step.targets.numpy()))
+
+
+def test_kd_vanishes_where_student_and_teacher_agree():
+    context = make_context()
+    step = make_step("kd", context)
+    logits = step.student.logits[:, [2, 0, 1]]  # the student's predictions in the teacher's order
+    same = replace(step, teacher=replace(step.teacher, logits=logits))
+    close(build("kd", context)(same)["kd"], 0.0)
+
+
+def test_kd_standardised_ignores_scale_and_offset():
+    terms, student, teacher, step = setup("kd", standardize=True, temperature=2.0)
+
+    def standard(logits):
+        return (logits - logits.mean(axis=1, keepdims=True)) / logits.std(axis=1, keepdims=True)
+
+    close(terms["kd"], 0.9 * oracle.kd(standard(teacher), standard(student), 2.0))
+    stretched = replace(step, teacher=replace(step.teacher, logits=5 * step.teacher.logits - 3))
+    again = build("kd", make_context(), standardize=True, temperature=2.0)(stretched)
+    torch.testing.assert_close(again["kd"], terms["kd"], rtol=1e-5, atol=1e-6)
+
+
+def test_dist():
+    terms, student, teacher, _ = setup("dist", inter_weight=2.0, intra_weight=3.0)
+    inter, intra = oracle.dist(teacher, student, 4.0)
+    close(terms["inter"], 2 * inter)
+    close(terms["intra"], 3 * intra)
+
+
+def test_dkd():
+    terms, student, teacher, step = setup("dkd")
+    target, others = oracle.dkd(teacher, student, step.labels.numpy(), 4.0)
+    close(terms["target"], target)
+    close(terms["others"], 8 * others)
+
+
+def test_dkd_with_hintons_weights_is_kd():
+    # Eq. (6): KD = KL(b_T, b_S) + (1 − p_t) KL(others), row by row.
+    context = make_context()
+    step = make_step("dkd", context, rows=1)
+    label = int(step.labels[0])
+    rest = 1 - oracle.softmax(step.teacher.logits.numpy()[0, ORDER], 4.0)[label]
+    terms = build("dkd", context, target_weight=1.0, other_weight=float(rest))(step)
+    kd = build("kd", context, weight=1.0)(step)["kd"]
+    torch.testing.assert_close(terms["target"] + terms["others"], kd)
+
+
+def test_dkd_warms_up():
+    context = make_context()
+    method = build("dkd", context, warmup=0.5)
+    full = method(make_step("dkd", context, progress=0.5))
+    half = method(make_step("dkd", context, progress=0.25))
+    for key, factor in (("task", 1.0), ("target", 0.5), ("others", 0.5)):
+        torch.testing.assert_close(half[key], factor * full[key])
+
+
+def test_the_probe_is_the_penalised_maximum_of_likelihood():
+    rng = np.random.default_rng(0)
+    labels = np.arange(90) % 3
+    features = rng.normal(size=(90, 4)) * [1, 10, 0.1, 2] + 3 + 2 * np.eye(3, 4)[labels]
+    probe = fit_probe(torch.as_tensor(features), torch.as_tensor(labels), 3, penalty=0.05)
+    scaled = (features - features.mean(0)) / features.std(0)
+    reference = LogisticRegression(C=1 / (0.05 * 90), tol=1e-10, max_iter=5000).fit(scaled, labels)
+    logits = features @ probe.weight.double().numpy().T + probe.bias.double().numpy()
+    np.testing.assert_allclose(oracle.softmax(logits), reference.predict_proba(scaled), atol=1e-4)
+
+
+def test_the_probe_chooses_its_penalty_on_rows_it_has_not_seen():
+    rng = np.random.default_rng(0)
+    labels = torch.as_tensor(np.arange(80) % 2)
+    noise = torch.as_tensor(rng.normal(size=(80, 60)))
+    assert fit_probe(noise, labels, 2).penalty == 1.0  # nothing to learn: the strongest
+    clear = noise.clone()
+    clear[:, 0] = 20.0 * labels
+    assert fit_probe(clear[:, :2], labels, 2).penalty == 1e-4  # nothing but signal: the weakest
+
+
+def test_the_probe_bears_constant_features_and_missing_classes():
+    features = torch.ones(6, 3)
+    probe = fit_probe(features, torch.tensor([0, 0, 0, 0, 2, 2]), 4)
+    assert torch.isfinite(probe.weight).all()
+    assert (features @ probe.weight.T + probe.bias).argmax(dim=1).tolist() == [0] * 6
+
+
+def test_probe_kd_teaches_from_the_probe():
+    context = make_context(same=False)
+    step = make_step("probe-kd", context)
+    generator = torch.Generator().manual_seed(0)
+    probe = Probe(torch.randn(3, 5, generator=generator), torch.randn(3, generator=generator), 0.0)
+    terms = build("probe-kd", context, probe=probe, weight=0.5, task_weight=2.0)(step)
+    student = step.student.logits.numpy()
+    guess = step.teacher.features.numpy() @ probe.weight.double().numpy().T + probe.bias.double().numpy()
+    close(terms["probe"], 0.5 * oracle.kd(guess, student, 4.0))
+    close(terms["task"], 2 * oracle.cross_entropy(student, step.targets.numpy()))
+
+
+def test_probe_kd_fits_the_training_outputs():
+    context = make_context(same=False)
+    method = build("probe-kd", context, penalty=0.01)
+    outputs = context.train_outputs
+    expected = fit_probe(torch.as_tensor(outputs.features), torch.as_tensor(outputs.labels), 3, 0.01)
+    torch.testing.assert_close(method.probe_weight, expected.weight.double())
+    guess = outputs.features @ method.probe_weight.numpy().T + method.probe_bias.numpy()
+    assert np.mean(guess.argmax(axis=1) == outputs.labels) > 0.5
+
+
+@pytest.mark.parametrize("name", ["probe-kd", "sinkhorn+probe"])
+def test_a_probe_without_training_outputs_is_refused(name):
+    context = replace(make_context(), train_outputs=None)
+    options = {"cost": "constant"} if name == "sinkhorn+probe" else {}
+    with pytest.raises(
+        PreceptorError, match="a probe is fitted on the teacher's outputs over the training set"
+    ):
+        build(name, context, **options)
