@@ -1,0 +1,163 @@
+"""The cache of extracted features: memory-mapped, atomic, shared by processes, with a size limit."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from filelock import FileLock
+
+from preceptor.core import Outputs, PreceptorError
+from preceptor.zoo.staging import discard, hidden_path, sweep
+
+DEFAULT_LIMIT = 20 * 2**30
+LOCATION_VARIABLE = "PRECEPTOR_CACHE"
+LIMIT_VARIABLE = "PRECEPTOR_CACHE_LIMIT"
+_UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+_META = "meta.json"
+
+Rows = tuple[np.ndarray, np.ndarray]  # features (B, d) and logits (B, C_T) of a batch
+
+
+@dataclass(frozen=True)
+class CacheEntry:
+    """One teacher's outputs for one split."""
+
+    key: str
+    teacher: str
+    samples: int
+    size: int  # bytes on the disk
+    used: float  # seconds since the epoch
+
+
+class FeatureCache:
+    """A folder of outputs by key. The one used longest ago goes first when the limit is reached.
+
+    Args:
+        root: Where; by default ``$PRECEPTOR_CACHE``, or ``~/.cache/preceptor``.
+        limit: Bytes; by default ``$PRECEPTOR_CACHE_LIMIT`` (such as ``5GB``), or 20 GiB.
+    """
+
+    def __init__(self, root: str | Path | None = None, limit: int | None = None) -> None:
+        home = os.environ.get(LOCATION_VARIABLE) or Path("~/.cache/preceptor").expanduser()
+        self.root = Path(root if root is not None else home) / "features"
+        self.limit = (
+            limit if limit is not None else parse_size(os.environ.get(LIMIT_VARIABLE) or DEFAULT_LIMIT)
+        )
+
+    @staticmethod
+    def key(parts: Mapping[str, Any]) -> str:
+        """A name for what `parts` determine."""
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:40]
+
+    def lock(self, key: str) -> FileLock:
+        """Held by the process that computes `key`, so that others wait for it instead of computing it too."""
+        folder = self.root / ".locks"
+        folder.mkdir(parents=True, exist_ok=True)
+        return FileLock(folder / f"{key}.lock")
+
+    def get(self, key: str) -> Outputs | None:
+        """What is stored under `key`, memory-mapped; None where there is nothing."""
+        folder = self.root / key
+        try:
+            os.utime(folder / _META)
+            arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("features", "logits")}
+            return Outputs(**arrays, labels=np.load(folder / "labels.npy"))
+        except FileNotFoundError:  # never there, or thrown out between two of these lines
+            return None
+        except (ValueError, EOFError, OSError):
+            discard(folder)  # damaged from outside; it can be computed again
+            return None
+
+    def put(self, key: str, batches: Iterable[Rows], labels: np.ndarray, about: Mapping[str, Any]) -> Outputs:
+        """Store outputs as their batches arrive, for others to see whole or not at all; returns them mapped."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        sweep(self.root)
+        staging = hidden_path(self.root, "staging")
+        staging.mkdir()
+        try:
+            _write_rows(staging, batches, len(labels))
+            np.save(staging / "labels.npy", labels)
+            (staging / _META).write_text(
+                json.dumps({"samples": len(labels), "created": time.time(), **about})
+            )
+            discard(self.root / key)
+            os.rename(staging, self.root / key)
+        except BaseException:
+            shutil.rmtree(staging, ignore_errors=True)
+            raise
+        stored = self.get(key)  # mapped before eviction: what is mapped stays readable when its file goes
+        self.evict()
+        if stored is None:
+            raise PreceptorError(
+                f"the cache in {self.root} lost what was just written; does something else delete there?"
+            )
+        return stored
+
+    def entries(self) -> list[CacheEntry]:
+        """What is stored, the most recently used first."""
+        found = []
+        for meta in self.root.glob("*/" + _META):
+            with contextlib.suppress(FileNotFoundError, ValueError, KeyError):
+                about = json.loads(meta.read_text())
+                size = sum(path.stat().st_size for path in meta.parent.iterdir())
+                found.append(
+                    CacheEntry(
+                        meta.parent.name, about["teacher"], about["samples"], size, meta.stat().st_mtime
+                    )
+                )
+        return sorted(found, key=lambda entry: -entry.used)
+
+    def evict(self) -> int:
+        """Throw out what was used longest ago until the limit holds; returns how many."""
+        entries = self.entries()
+        total, gone = sum(entry.size for entry in entries), 0
+        while entries and total > self.limit:
+            entry = entries.pop()
+            total -= entry.size
+            gone += discard(self.root / entry.key)
+        return gone
+
+    def clear(self) -> int:
+        """Throw out everything; returns how many entries there were."""
+        return sum(discard(self.root / entry.key) for entry in self.entries())
+
+
+def _write_rows(folder: Path, batches: Iterable[Rows], total: int) -> None:
+    """Write features and logits row by row: a full disk is an error here, and would crash a memory map."""
+    with open(folder / "features.npy", "xb") as features, open(folder / "logits.npy", "xb") as logits:
+        written = 0
+        for batch in batches:
+            for stream, rows in zip((features, logits), batch, strict=True):
+                if written == 0:
+                    header = {
+                        "descr": rows.dtype.str,
+                        "fortran_order": False,
+                        "shape": (total, rows.shape[1]),
+                    }
+                    np.lib.format.write_array_header_1_0(stream, header)
+                stream.write(np.ascontiguousarray(rows).data)
+            written += len(batch[0])
+        if written != total:
+            raise PreceptorError(f"{written} rows of features came for {total} samples")
+        for stream in (features, logits):
+            stream.flush()
+            os.fsync(stream.fileno())
+
+
+def parse_size(text: str | int) -> int:
+    """Bytes out of a number or a text such as ``800M`` or ``5GB``."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?\s*", str(text).lower())
+    if match is None:
+        raise PreceptorError(f"{text!r} is no size for the cache; write it as 800M or 5GB")
+    return int(float(match[1]) * _UNITS[match[2]])

@@ -1,0 +1,169 @@
+"""How a teacher wants its images: one implementation for extraction and for distillation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from preceptor.core import PreceptorError
+from preceptor.zoo.limits import MAX_CHANNELS, MAX_FEATURES, MAX_IMAGE_SIDE
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Interpolation = Literal["nearest", "bilinear", "bicubic"]
+Crop = Literal["center", "none", "squash"]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+
+class Preprocessing(BaseModel):
+    """Resize, crop and normalise, as the teacher was trained to see its inputs.
+
+    Attributes:
+        input_size: ``(C, H, W)`` for images, ``(d,)`` for ready feature vectors.
+        resize: Length that the shorter side is resized to before the crop; None leaves images as they are.
+        crop: ``center`` cuts ``H x W`` out of the middle, ``squash`` resizes to ``H x W`` whatever the shape,
+            ``none`` demands that images have the right size already.
+        interpolation: How to resize.
+        antialias: Whether to smooth when shrinking, as PIL does.
+        mean: Subtracted, one number a channel, after scaling to [0, 1]; empty for none.
+        std: Divided by, one number a channel; empty for none.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    input_size: tuple[int, int, int] | tuple[int]
+    resize: int | None = Field(default=None, ge=1, le=MAX_IMAGE_SIDE)
+    crop: Crop = "none"
+    interpolation: Interpolation = "bilinear"
+    antialias: bool = True
+    mean: tuple[Finite, ...] = ()
+    std: tuple[Finite, ...] = ()
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        channels, *sides = self.input_size
+        limit = MAX_CHANNELS if sides else MAX_FEATURES
+        if not 1 <= channels <= limit or not all(1 <= side <= MAX_IMAGE_SIDE for side in sides):
+            raise ValueError(
+                f"input_size {self.input_size} is out of bounds: sides up to {MAX_IMAGE_SIDE}, "
+                f"channels up to {limit}"
+            )
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if values and len(values) != channels:
+                raise ValueError(f"{name} has {len(values)} numbers for {channels} channels")
+        if any(value <= 0 for value in self.std):
+            raise ValueError(f"std must be above 0, got {self.std}")
+        if not sides and (self.resize is not None or self.crop != "none"):
+            raise ValueError("feature vectors can be neither resized nor cropped")
+        return self
+
+    @classmethod
+    def for_size(
+        cls, input_size: Sequence[int], mean: Sequence[float] = (), std: Sequence[float] = ()
+    ) -> Self:
+        """The plain choice: images of another size are resized and centre-cropped, or squashed if not square."""
+        values: dict[str, Any] = {"input_size": tuple(input_size), "mean": tuple(mean), "std": tuple(std)}
+        if len(values["input_size"]) == 3:
+            _, height, width = values["input_size"]
+            square = height == width
+            values |= {"resize": height, "crop": "center"} if square else {"crop": "squash"}
+        return cls(**values)
+
+    def apply(self, images: Tensor | Sequence[Tensor]) -> Tensor:
+        """Normalised network inputs, ``(B, C, H, W)`` or ``(B, d)``.
+
+        Args:
+            images: Images in [0, 1] or uint8 ``(B, C, H, W)``, a list of ``(C, H, W)`` of any sizes, or
+                vectors ``(B, d)``.
+        """
+        import torch
+
+        if len(self.input_size) == 1:
+            return self._normalise(self._vectors(images))
+        if isinstance(images, torch.Tensor):
+            return self._normalise(self._fit(images))
+        # Images of one size go through together: a folder of equal images costs no more than an array.
+        groups: dict[tuple[int, ...], list[int]] = {}
+        for index, image in enumerate(images):
+            groups.setdefault(tuple(image.shape), []).append(index)
+        if not groups:
+            raise PreceptorError("no images came to be preprocessed; at least one is needed")
+        fitted = {i: row for group in groups.values() for i, row in self._fit_group(images, group)}
+        return self._normalise(torch.stack([fitted[i] for i in range(len(images))]))
+
+    def _fit_group(self, images: Sequence[Tensor], group: list[int]) -> list[tuple[int, Tensor]]:
+        import torch
+
+        return list(zip(group, self._fit(torch.stack([images[i] for i in group])), strict=True))
+
+    def _vectors(self, vectors: Tensor | Sequence[Tensor]) -> Tensor:
+        import torch
+
+        rows = vectors if isinstance(vectors, torch.Tensor) else torch.stack(list(vectors))
+        if rows.ndim != 2 or rows.shape[1] != self.input_size[0]:
+            raise PreceptorError(
+                f"inputs of shape {tuple(rows.shape)} came; this teacher takes vectors of "
+                f"{self.input_size[0]} numbers"
+            )
+        return rows.float()
+
+    def _fit(self, images: Tensor) -> Tensor:
+        """Float images ``(B, C, H, W)`` in [0, 1] of the input size."""
+        import torch
+        from torchvision.transforms.v2 import functional as F
+
+        channels, height, width = self.input_size  # type: ignore[misc]  # images have three numbers
+        if images.ndim != 4:
+            raise PreceptorError(
+                f"inputs of shape {tuple(images.shape)} came; this teacher takes images (B, "
+                f"{channels}, height, width)"
+            )
+        images = _with_channels(images, channels)
+        images = images.float() / 255 if images.dtype == torch.uint8 else images.float()
+        before = images.shape[-2:]
+        mode, smooth = F.InterpolationMode(self.interpolation), self.antialias
+        if self.crop == "squash":
+            images = F.resize(images, [height, width], interpolation=mode, antialias=smooth)
+        elif self.resize is not None and min(before) != self.resize:
+            images = F.resize(images, [self.resize], interpolation=mode, antialias=smooth)
+        if images.shape[-2:] != before and self.interpolation == "bicubic":
+            images = images.clamp(0, 1)  # bicubic overshoots; 8-bit images cannot
+        if self.crop == "center":
+            images = F.center_crop(images, [height, width])
+        if tuple(images.shape[-2:]) != (height, width):
+            raise PreceptorError(
+                f"images of {before[0]}x{before[1]} came; this teacher takes {height}x{width} and its "
+                "card asks for "
+                "no cropping: resize them, or add the teacher with a resize and a crop"
+            )
+        return images
+
+    def _normalise(self, inputs: Tensor) -> Tensor:
+        import torch
+
+        shape = (1, -1) + (1,) * (inputs.ndim - 2)
+        if self.mean:
+            inputs = inputs - torch.tensor(self.mean, device=inputs.device).view(shape)
+        if self.std:
+            inputs = inputs / torch.tensor(self.std, device=inputs.device).view(shape)
+        return inputs
+
+
+def _with_channels(images: Tensor, channels: int) -> Tensor:
+    """Grey images repeated for a colour teacher, colour images turned grey for a grey one."""
+    from torchvision.transforms.v2 import functional as F
+
+    came = images.shape[1]
+    if came == channels:
+        return images
+    if came == 1:
+        return images.expand(-1, channels, -1, -1)
+    if came == 3 and channels == 1:
+        return F.rgb_to_grayscale(images)
+    raise PreceptorError(f"images with {came} channels came; this teacher takes {channels}")

@@ -1,0 +1,44 @@
+"""Hidden folders in which something is built before it is renamed, and the clearing of dead ones."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import socket
+import time
+from pathlib import Path
+
+STALE_SECONDS = 24 * 3600  # unfinished work this old is dead, wherever it ran
+
+
+def hidden_path(root: Path, purpose: str) -> Path:
+    """A fresh hidden path in `root` that says which process it belongs to."""
+    return root / f".{purpose}-{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def sweep(root: Path) -> None:
+    """Delete what killed processes left behind in `root`."""
+    import psutil
+
+    host = socket.gethostname()
+    for path in (*root.glob(".staging-*"), *root.glob(".trash-*")):
+        try:
+            owner, process, _ = path.name.split("-", 1)[1].rsplit("-", 2)
+            dead = owner == host and not psutil.pid_exists(int(process))
+            old = time.time() - path.stat().st_mtime > STALE_SECONDS
+        except (ValueError, FileNotFoundError):
+            continue
+        if dead or old:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def discard(path: Path) -> bool:
+    """Make a folder vanish at once (by a rename) and then delete it; False where there was none."""
+    trash = hidden_path(path.parent, "trash")
+    try:
+        os.rename(path, trash)
+    except FileNotFoundError:
+        return False
+    shutil.rmtree(trash, ignore_errors=True)
+    return True

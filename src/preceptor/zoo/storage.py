@@ -1,0 +1,276 @@
+"""Where a zoo's files lie: a local folder, or any store that fsspec can reach.
+
+Both kinds keep the same promise: a teacher is there with all its files or not at all. A folder is written
+under a hidden name and renamed; an object store has no rename, so there the card is written last and a teacher
+without a card does not exist.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from filelock import FileLock
+
+from preceptor.core import PreceptorError
+from preceptor.files import sync_folder, write_atomically
+from preceptor.zoo.card import CARD_FILE, INDEX_FILE, check_name
+from preceptor.zoo.limits import check_size
+from preceptor.zoo.staging import discard, hidden_path, sweep
+
+CLAIM_SECONDS = 3600  # an unfinished add this old is dead: an object store cannot say which process runs
+CLAIM_FILE = ".claim"
+
+Stamps = dict[str, list[Any]]  # teacher -> what changes when its card does
+
+
+class Storage(Protocol):
+    """What a zoo needs of the place it lies in."""
+
+    def stamps(self) -> Stamps:
+        """The teachers that are there, each with what changes when its card does."""
+
+    def stamp(self, name: str) -> list[Any] | None:
+        """The stamp of one teacher; None where there is none."""
+
+    def read(self, name: str, file: str, limit: int) -> bytes:
+        """A file of a teacher; FileNotFoundError where there is none."""
+
+    def commit(self, name: str, files: Mapping[str, bytes]) -> None:
+        """Add a teacher with all its files, or nothing."""
+
+    def remove(self, name: str) -> bool:
+        """Remove a teacher, or the rest of one; False where there was nothing."""
+
+    def read_index(self) -> bytes:
+        """The index, empty where there is none."""
+
+    def write_index(self, lines: Iterable[str]) -> None:
+        """Replace the index."""
+
+    def append_index(self, line: str) -> None:
+        """Add a line to the index, where that is cheap."""
+
+
+def open_storage(url: str) -> Storage:
+    """The storage behind a path or an fsspec URL."""
+    import fsspec
+    from fsspec.implementations.local import LocalFileSystem
+
+    if not url:
+        raise PreceptorError("a zoo needs a folder or a URL, and an empty one came")
+    try:
+        filesystem, path = fsspec.core.url_to_fs(url, use_listings_cache=False)
+    except (ValueError, ImportError) as error:
+        raise PreceptorError(f"{url!r} cannot be a zoo: {error}") from error
+    if isinstance(filesystem, LocalFileSystem):
+        return LocalStorage(Path(path))
+    return ObjectStorage(filesystem, path.rstrip("/"))
+
+
+def exists_already(name: str) -> PreceptorError:
+    """The refusal to overwrite."""
+    return PreceptorError(f"the zoo has a teacher {name!r} already; choose another name or remove it first")
+
+
+class LocalStorage:
+    """A folder."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def stamps(self) -> Stamps:
+        """Folders with a card. Hidden ones are unfinished or being removed."""
+        found: Stamps = {}
+        try:
+            names = [entry.name for entry in os.scandir(self.root) if not entry.name.startswith(".")]
+        except FileNotFoundError:
+            return found
+        for name in names:
+            stamp = self.stamp(name)
+            if stamp is not None:
+                found[name] = stamp
+        return found
+
+    def stamp(self, name: str) -> list[Any] | None:
+        """Time, size and inode of a card."""
+        try:
+            status = os.stat(os.path.join(self.root, name, CARD_FILE))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return [status.st_mtime_ns, status.st_size, status.st_ino]
+
+    def read(self, name: str, file: str, limit: int) -> bytes:
+        """A file of a teacher; one that is too large is not read."""
+        path = self.root / check_name(name) / check_name(file)
+        with open(path, "rb") as stream:
+            check_size(f"{name}/{file}", os.fstat(stream.fileno()).st_size, limit)
+            return stream.read()
+
+    def commit(self, name: str, files: Mapping[str, bytes]) -> None:
+        """Write everything under a hidden name, flush it, then rename."""
+        target = self.root / check_name(name)
+        if target.exists():
+            raise exists_already(name)
+        self.root.mkdir(parents=True, exist_ok=True)
+        sweep(self.root)
+        staging = hidden_path(self.root, "staging")
+        staging.mkdir()
+        try:
+            for file, data in files.items():
+                with open(staging / check_name(file), "xb") as stream:
+                    stream.write(data)
+                    stream.flush()
+                    os.fsync(stream.fileno())
+            sync_folder(staging)
+            try:
+                os.rename(staging, target)
+            except OSError as error:
+                if target.exists():
+                    raise exists_already(name) from error
+                raise
+        except BaseException:
+            shutil.rmtree(staging, ignore_errors=True)
+            raise
+        sync_folder(self.root)
+
+    def remove(self, name: str) -> bool:
+        """Rename to a hidden name, then delete at leisure."""
+        if not discard(self.root / check_name(name)):
+            return False
+        sync_folder(self.root)
+        return True
+
+    def read_index(self) -> bytes:
+        """The index, empty where there is none."""
+        try:
+            return (self.root / INDEX_FILE).read_bytes()
+        except FileNotFoundError:
+            return b""
+
+    def write_index(self, lines: Iterable[str]) -> None:
+        """Replace the index; a zoo that may only be read goes without."""
+        try:
+            with FileLock(self.root / ".lock", timeout=60):
+                write_atomically(self.root / INDEX_FILE, "".join(f"{line}\n" for line in lines).encode())
+        except PermissionError:
+            return
+
+    def append_index(self, line: str) -> None:
+        """Add a line. It begins with a line break, so that a torn line before it spoils only itself."""
+        with FileLock(self.root / ".lock", timeout=60), open(self.root / INDEX_FILE, "ab") as stream:
+            stream.write(f"\n{line}\n".encode())
+
+
+class ObjectStorage:
+    """Any other fsspec store: memory, S3 and the like."""
+
+    def __init__(self, filesystem: Any, root: str) -> None:
+        self.filesystem = filesystem
+        self.root = root
+
+    def stamps(self) -> Stamps:
+        """Folders with a card."""
+        self.filesystem.invalidate_cache()
+        try:
+            files = self.filesystem.find(self.root, maxdepth=2, detail=True)
+        except FileNotFoundError:
+            return {}
+        found: Stamps = {}
+        for path, info in files.items():
+            parts = path[len(self.root) :].strip("/").split("/")
+            if len(parts) == 2 and parts[1] == CARD_FILE and not parts[0].startswith("."):
+                found[parts[0]] = _object_stamp(info)
+        return found
+
+    def stamp(self, name: str) -> list[Any] | None:
+        """Tag or time, and size, of a card."""
+        self.filesystem.invalidate_cache()
+        try:
+            return _object_stamp(self.filesystem.info(self._path(name, CARD_FILE)))
+        except FileNotFoundError:
+            return None
+
+    def read(self, name: str, file: str, limit: int) -> bytes:
+        """A file of a teacher; one that is too large is not read."""
+        path = self._path(name, file)
+        self.filesystem.invalidate_cache()
+        check_size(f"{name}/{file}", self.filesystem.info(path)["size"], limit)
+        return self.filesystem.cat_file(path)
+
+    def commit(self, name: str, files: Mapping[str, bytes]) -> None:
+        """Claim the name, write all files, and the card last: with it the teacher exists."""
+        claim = self._claim(name)
+        try:
+            if self.filesystem.exists(self._path(name, CARD_FILE)):
+                raise exists_already(name)
+            for file, data in sorted(files.items(), key=lambda item: item[0] == CARD_FILE):
+                self.filesystem.pipe_file(self._path(name, file), data)
+        finally:
+            self.filesystem.rm_file(claim)
+
+    def remove(self, name: str) -> bool:
+        """Delete the card first: without it the teacher does not exist."""
+        folder = f"{self.root}/{check_name(name)}"
+        self.filesystem.invalidate_cache()
+        paths = self.filesystem.find(folder)
+        for path in sorted(paths, key=lambda path: not path.endswith("/" + CARD_FILE)):
+            self.filesystem.rm_file(path)
+        return bool(paths)
+
+    def read_index(self) -> bytes:
+        """The index, empty where there is none."""
+        try:
+            return self.filesystem.cat_file(f"{self.root}/{INDEX_FILE}")
+        except FileNotFoundError:
+            return b""
+
+    def write_index(self, lines: Iterable[str]) -> None:
+        """Replace the index; a zoo that may only be read goes without."""
+        try:
+            data = "".join(f"{line}\n" for line in lines).encode()
+            self.filesystem.pipe_file(f"{self.root}/{INDEX_FILE}", data)
+        except PermissionError:
+            return
+
+    def append_index(self, line: str) -> None:
+        """Objects cannot grow: the next listing writes the index anew."""
+
+    def _path(self, name: str, file: str) -> str:
+        return f"{self.root}/{check_name(name)}/{check_name(file)}"
+
+    def _claim(self, name: str) -> str:
+        """Reserve a name for this add, so that the files of two adds can never mix."""
+        path = f"{self.root}/{check_name(name)}/{CLAIM_FILE}"
+        token = json.dumps({"token": secrets.token_hex(8), "time": time.time()}).encode()
+        self.filesystem.invalidate_cache()
+        if self.filesystem.exists(self._path(name, CARD_FILE)):
+            raise exists_already(name)
+        try:
+            self.filesystem.pipe_file(path, token, mode="create")
+        except FileExistsError as error:
+            if not self._stale(path):
+                raise PreceptorError(
+                    f"another process is adding {name!r} to this zoo; if it was killed, remove {name!r} first"
+                ) from error
+            self.filesystem.pipe_file(path, token)
+        if self.filesystem.cat_file(path) != token:
+            raise PreceptorError(f"another process is adding {name!r} to this zoo; choose another name")
+        return path
+
+    def _stale(self, path: str) -> bool:
+        try:
+            return time.time() - float(json.loads(self.filesystem.cat_file(path))["time"]) > CLAIM_SECONDS
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return True
+
+
+def _object_stamp(info: Mapping[str, Any]) -> list[Any]:
+    when = info.get("ETag") or info.get("LastModified") or info.get("mtime") or info.get("created")
+    return [str(when), info.get("size")]
