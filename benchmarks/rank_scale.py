@@ -1,0 +1,264 @@
+"""How `rank` scales: workers on Ray, thousands of teachers, a cached zoo, the pre-filter.
+
+    python benchmarks/rank_scale.py                       everything; some ten minutes on two cores
+    python benchmarks/rank_scale.py --teachers 1000 --workers 1 2 --parts ray cached
+
+Writes results/benchmarks/rank_scale.json. Figures are ratios within one run; the JSON holds the seconds too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import torch
+from torch import nn
+
+from preceptor.data import Task
+from preceptor.distill.evidence import circumstances
+from preceptor.metrics import METRICS
+from preceptor.rank import rank
+from preceptor.rank.confidence import half_samples
+from preceptor.rank.halving import round_sizes, successive_halving
+from preceptor.zoo import Card, Preprocessing, Teacher
+from preceptor.zoo.card import FileRecord, HeadRecord, Source
+from preceptor.zoo.network import TorchNetwork
+
+INPUTS, FEATURES, TEACHER_CLASSES, CLASSES = 32, 16, 8, 5
+HEAD = HeadRecord(path="2")
+
+
+class SimulatedZoo:
+    """Any number of teachers out of nothing: the name decides the weights. Nothing lies on the disk."""
+
+    url = "simulated"
+
+    def __init__(self, teachers: int, features: int = FEATURES) -> None:
+        self.teachers, self.features = teachers, features
+
+    def names(self) -> list[str]:
+        return [f"t{i:05d}" for i in range(self.teachers)]
+
+    def card(self, name: str) -> Card:
+        record = FileRecord(sha256=hashlib.sha256(name.encode()).hexdigest(), size=4 * self.features * INPUTS)
+        return Card(
+            name=name,
+            classes=tuple(f"c{i}" for i in range(TEACHER_CLASSES)),
+            feature_size=self.features,
+            parameters=self.features * INPUTS,
+            preprocessing=Preprocessing.for_size([INPUTS]),
+            source=Source(kind="module", reference="simulated"),
+            head=HEAD,
+            files={"weights.safetensors": record, "check.safetensors": record},
+            centers_source="classifier",
+            created=datetime(2026, 1, 1, tzinfo=UTC),
+        )
+
+    def load(self, name: str, device: str = "cpu", trust_code: bool = False) -> Teacher:
+        generator = torch.Generator().manual_seed(int(name[1:]))
+        body, head = nn.Linear(INPUTS, self.features), nn.Linear(self.features, TEACHER_CLASSES)
+        with torch.no_grad():
+            for parameter in (*body.parameters(), *head.parameters()):
+                parameter.copy_(torch.randn(parameter.shape, generator=generator) / 4)
+        network = TorchNetwork(nn.Sequential(body, nn.ReLU(), head), HEAD, head.weight.data, head.bias.data)
+        return Teacher(network, self.card(name)).to(device)
+
+
+def simulated_task(samples: int, seed: int = 0) -> Task:
+    random = np.random.default_rng(seed)
+    labels = np.arange(samples) % CLASSES
+    means = random.normal(size=(CLASSES, INPUTS))
+    vectors = (means[labels] + random.normal(size=(samples, INPUTS))).astype(np.float32)
+    return Task.from_arrays(vectors, labels, vectors[:CLASSES], labels[:CLASSES], [str(i) for i in range(CLASSES)])
+
+
+def resident() -> float:
+    """Megabytes of this process, the driver, without what it shares with others."""
+    return psutil.Process().memory_full_info().uss / 2**20
+
+
+def start_ray(workers: int) -> None:
+    import ray
+
+    os.environ["OMP_NUM_THREADS"] = "1"
+    ray.init(num_cpus=workers, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+    # Workers that have imported torch, so that start-up is not in the figures.
+    ray.get([ray.remote(_warm).remote() for _ in range(workers)])
+
+
+def _warm() -> None:
+    import preceptor.rank  # noqa: F401
+
+    time.sleep(1)
+
+
+def speed_up(workers: list[int], cache: Path) -> list[dict[str, float]]:
+    """The same 60 teachers with more and more workers, each with one thread."""
+    import ray
+
+    zoo, task, rows = SimulatedZoo(60, features=256), simulated_task(3000), []
+    for count in workers:
+        start_ray(count)
+        start = time.perf_counter()
+        folder = cache / f"speed-{count}"
+        rank(zoo, task, ["sinkhorn", "logme", "knn"], engine="ray", threads=1, cache=str(folder))
+        rows.append({"workers": count, "seconds": time.perf_counter() - start})
+        ray.shutdown()
+        shutil.rmtree(folder)
+        print(rows[-1], flush=True)
+    return [{**row, "speed_up": rows[0]["seconds"] / row["seconds"]} for row in rows]
+
+
+def growth(teachers: list[int], cache: Path) -> list[dict[str, Any]]:
+    """Time and driver memory against the number of teachers, first ranked on Ray, then recalled."""
+    import ray
+
+    task, rows = simulated_task(200), []
+    start_ray(os.cpu_count() or 1)
+    for count in teachers:
+        folder, marks = cache / f"growth-{count}", []
+        start = time.perf_counter()
+
+        def mark(_row: Any, marks: list[tuple[float, float]] = marks, start: float = start) -> None:
+            if len(marks) % 100 == 0 or len(marks) == 1:
+                marks.append((time.perf_counter() - start, resident()))
+            else:
+                marks.append(marks[-1])
+
+        rank(SimulatedZoo(count), task, ["leep"], engine="ray", threads=1, on_row=mark, cache=str(folder))
+        seconds = time.perf_counter() - start
+        again = time.perf_counter()
+        rank(SimulatedZoo(count), task, ["leep"], engine="ray", threads=1, cache=str(folder))
+        first, last = marks[count // 10][1], marks[-1][1]
+        rows.append({
+            "teachers": count,
+            "seconds": seconds,
+            "milliseconds_a_teacher": 1e3 * seconds / count,
+            "second_half_over_first_half": (marks[-1][0] - marks[count // 2][0]) / marks[count // 2][0],
+            "driver_megabytes_after_a_tenth": first,
+            "driver_megabytes_at_the_end": last,
+            "kilobytes_a_teacher": 1024 * (last - first) / (0.9 * count),
+            "recall_seconds": time.perf_counter() - again,
+        })  # fmt: skip
+        print(rows[-1], flush=True)
+        shutil.rmtree(folder)
+    ray.shutdown()
+    return rows
+
+
+def cached(counts: list[int], cache: Path) -> list[dict[str, float]]:
+    """Teachers whose features are cached, ranked by another metric: one at a time in memory."""
+    task, rows = simulated_task(1000), []
+    for count in counts:
+        zoo, folder = SimulatedZoo(count, features=128), str(cache / f"cached-{count}")
+        rank(zoo, task, ["leep"], threads=1, cache=folder)
+        start, before, peak = time.perf_counter(), resident(), [0.0]
+        rank(zoo, task, ["knn"], threads=1, cache=folder, on_row=lambda _: peak.append(resident()))
+        rows.append({
+            "teachers": count,
+            "milliseconds_a_teacher": 1e3 * (time.perf_counter() - start) / count,
+            "peak_growth_megabytes": max(peak) - before,
+            "one_teacher_megabytes": len(task.train) * (128 + TEACHER_CLASSES) * 4 / 2**20,
+        })  # fmt: skip
+        print(rows[-1], flush=True)
+        shutil.rmtree(folder)
+    return rows
+
+
+class SyntheticScores:
+    """Teachers of a known spread of quality; features and logits are drawn, metrics are real."""
+
+    def __init__(self, teachers: int, samples: int, metric: str, seed: int) -> None:
+        random = np.random.default_rng(seed)
+        self.metric = METRICS[metric]
+        self.names = [str(i) for i in range(teachers)]
+        self.labels = random.permutation(np.arange(samples) % CLASSES)
+        self.quality = 3 * random.beta(1.2, 2.5, size=teachers)
+        self.seeds = random.integers(2**31, size=teachers)
+
+    def tensors(self, teacher: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        random = np.random.default_rng(self.seeds[teacher])
+        classifier = random.standard_normal((TEACHER_CLASSES, FEATURES)).astype(np.float32)
+        means = random.standard_normal((CLASSES, FEATURES)).astype(np.float32) * np.float32(self.quality[teacher])
+        noise = random.standard_normal((len(self.labels), FEATURES), dtype=np.float32)
+        features = means[self.labels] + noise
+        return features, features @ classifier.T, classifier
+
+    def score(self, tensors: tuple[np.ndarray, np.ndarray, np.ndarray], rows: np.ndarray) -> float:
+        features, logits, classifier = tensors
+        return self.metric(features=features[rows], logits=logits[rows], classifier=classifier, labels=self.labels[rows])
+
+    def evaluate(self, names: list[str], size: int) -> tuple[np.ndarray, np.ndarray]:
+        halves = half_samples(self.labels[:size], 8, seed=0)
+        table = []
+        for name in names:
+            tensors = self.tensors(int(name))
+            table.append([self.score(tensors, rows) for rows in (np.arange(size), *halves)])
+        return np.array(table)[:, 0], np.array(table)[:, 1:].T
+
+
+def prefilter(metric: str, zoos: int, teachers: int, samples: int) -> dict[str, Any]:
+    """How often the full winner survives, and the share of forward passes saved."""
+    same, saved, start = 0, [], time.perf_counter()
+    for seed in range(zoos):
+        zoo = SyntheticScores(teachers, samples, metric, seed)
+        full = [zoo.score(zoo.tensors(i), np.arange(samples)) for i in range(teachers)]
+        result = successive_halving(zoo.names, zoo.evaluate, list(round_sizes(samples, CLASSES)))
+        same += zoo.names[int(np.argmax(full))] in result.survivors
+        saved.append(result.saved_fraction(samples))
+    row = {
+        "metric": metric,
+        "zoos": zoos,
+        "teachers": teachers,
+        "samples": samples,
+        "same_winner": same,
+        "saved_fraction": float(np.mean(saved)),
+        "saved_fraction_least": float(np.min(saved)),
+        "seconds": time.perf_counter() - start,
+    }
+    print(row, flush=True)
+    return row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4, 8])
+    parser.add_argument("--teachers", type=int, nargs="+", default=[1000, 10_000])
+    parser.add_argument("--parts", nargs="+", default=["ray", "growth", "cached", "prefilter"])
+    parser.add_argument("--out", type=Path, default=Path("results/benchmarks/rank_scale.json"))
+    arguments = parser.parse_args()
+    result: dict[str, Any] = {"evidence": circumstances(torch.device("cpu"), 1), "date": datetime.now(UTC).isoformat()}
+    if arguments.out.exists():
+        result = {**json.loads(arguments.out.read_text()), **result}
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory(prefix="rank-scale-") as folder:
+        if "ray" in arguments.parts:
+            result["speed_up"] = speed_up(arguments.workers, Path(folder))
+        if "growth" in arguments.parts:
+            result["growth"] = growth(arguments.teachers, Path(folder))
+        if "cached" in arguments.parts:
+            result["cached"] = cached([250, 500, 1000], Path(folder))
+        if "prefilter" in arguments.parts:
+            result["prefilter"] = [
+                prefilter("leep", zoos=100, teachers=100, samples=3000),
+                prefilter("leep", zoos=5, teachers=1000, samples=5000),
+                prefilter("sinkhorn", zoos=100, teachers=20, samples=1500),
+            ]
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.write_text(json.dumps(result, indent=1) + "\n")
+    print(f"wrote {arguments.out}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

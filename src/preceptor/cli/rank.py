@@ -1,0 +1,145 @@
+"""``preceptor rank``: every teacher of a zoo, best first."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from preceptor.cli.console import emit_json, progress, say, show_table
+
+if TYPE_CHECKING:
+    from preceptor.core import Ranking, RankingRow
+
+LIVE_ROWS = 20  # of the table that fills while a ranking runs
+
+
+def rank(
+    zoo: Annotated[str, typer.Argument(help="Folder or URL of the zoo.")],
+    data: Annotated[str, typer.Argument(help="The task: a folder, an .npz, cifar10:ROOT, cifar100:ROOT, glyphs:NAME.")],
+    metric: Annotated[
+        list[str] | None, typer.Option("--metric", "-m", help="A metric, or all; may be repeated. [default: sinkhorn]")
+    ] = None,
+    by: Annotated[str | None, typer.Option(help="The metric that decides. [default: the first]")] = None,
+    classes: Annotated[str | None, typer.Option(help="Only these classes of the data: a,b,c.")] = None,
+    window: Annotated[str | None, typer.Option(help="Only a window of the classes: START:SIZE[@SEED].")] = None,
+    engine: Annotated[str, typer.Option(help="local, or ray for many teachers in parallel.")] = "local",
+    sample: Annotated[int | None, typer.Option(min=1, help="Assess on a stratified subset of so many samples.")] = None,
+    prefilter: Annotated[bool, typer.Option("--prefilter", help="Rule teachers out on small samples first.")] = False,
+    timeout: Annotated[float | None, typer.Option(min=0.001, help="Seconds a teacher may take.")] = None,
+    memory_limit: Annotated[str | None, typer.Option(help="Skip teachers that need more, as 800M or 4GB.")] = None,
+    device: Annotated[str, typer.Option(help="Where networks run: cpu, cuda, cuda:1.")] = "cpu",
+    workers: Annotated[int | None, typer.Option(min=1, help="Teachers in parallel on Ray.")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="CPU threads for one teacher.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the sample, the bootstrap and the pre-filter.")] = 0,
+    resume: Annotated[bool, typer.Option(help="Take finished rows from the journal.")] = True,
+    trust_code: Annotated[bool, typer.Option("--trust-code", help="Let python: teachers run their code.")] = False,
+    student: Annotated[
+        str | None, typer.Option(help="Architecture for sinkhorn-single and sinkhorn-exact, which train students.")
+    ] = None,
+    recipe: Annotated[str, typer.Option(help="How those students are trained.")] = "small",
+    top: Annotated[int | None, typer.Option(min=1, help="Show only the first so many.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for ranking.json.")] = None,
+    report: Annotated[Path | None, typer.Option(help="Write a self-contained HTML page.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the ranking as JSON.")] = False,
+) -> None:
+    """Rank every teacher in ZOO for the task in DATA, best first.
+
+    A teacher that cannot be assessed stands at the end with its reason. Interrupted, the same command goes on
+    where it stopped.
+
+    Example: preceptor rank zoo/ photos/ --metric all --sample 2000 --timeout 60 --out rankings/photos
+    """
+    from preceptor.data import Task
+    from preceptor.rank import rank as rank_teachers
+    from preceptor.rank.students import Student
+    from preceptor.zoo import Zoo
+
+    teachers, task = Zoo(zoo), Task(data, classes=classes, window=window)
+    metrics = tuple(metric or ["sinkhorn"])
+    with _watch(metrics, by, len(teachers.names()), quiet=json) as on_row:
+        ranking = rank_teachers(
+            teachers,
+            task,
+            metrics,
+            by=by,
+            engine=engine,
+            sample=sample,
+            seed=seed,
+            timeout=timeout,
+            device=device,
+            resume=resume,
+            on_row=on_row,
+            memory_limit=memory_limit,
+            prefilter=prefilter,
+            workers=workers,
+            threads=threads,
+            trust_code=trust_code,
+            student=None if student is None else Student(student, recipe),
+            notify=lambda text: typer.echo(text, err=True),
+        )
+    _keep(ranking, out, report)
+    _show(ranking, top, json)
+    _ = ranking.best  # raises, for exit status 1, where no teacher has a rank
+
+
+def _show(ranking: Ranking, top: int | None, json: bool) -> None:
+    if json:
+        from dataclasses import asdict
+
+        emit_json(asdict(ranking))
+        return
+    from preceptor.rank.table import rich_table, summary
+
+    metrics = list(dict.fromkeys(name for row in ranking.rows for name in (*row.scores, *row.reasons)))
+    columns = [name for name in metrics if name != "teacher"] or [ranking.metric]
+    show_table(rich_table(ranking.rows, columns, by=ranking.metric, top=top))
+    for line in summary(ranking):
+        say(line)
+
+
+def _keep(ranking: Ranking, out: Path | None, report: Path | None) -> None:
+    if out is not None:
+        from preceptor.files import write_atomically
+
+        out.mkdir(parents=True, exist_ok=True)
+        write_atomically(out / "ranking.json", ranking.to_json().encode())
+    if report is not None:
+        from preceptor.report import write_report
+
+        write_report(ranking, report)
+
+
+@contextmanager
+def _watch(
+    metrics: tuple[str, ...], by: str | None, total: int, *, quiet: bool
+) -> Iterator[Callable[[RankingRow], None]]:
+    """A table that fills on a terminal; with ``--json`` a bar on standard error; nothing in a pipe."""
+    if quiet or not sys.stdout.isatty():
+        with progress("teachers", total) as bar:
+            yield lambda row: bar.advance(bar.task_ids[0])
+        return
+    from rich.live import Live
+
+    from preceptor.rank.settings import choose_metrics
+    from preceptor.rank.table import rich_table, sort_rows
+
+    columns = choose_metrics(metrics, by)
+    shown: tuple[RankingRow, ...] = ()
+    done = count(1)
+    with Live(refresh_per_second=4, transient=True) as live:
+
+        def on_row(row: RankingRow) -> None:
+            nonlocal shown
+            # Only what is on the screen is kept and sorted: the cost of a row does not grow with the zoo.
+            shown = sort_rows([*shown, row], by or columns[0])[:LIVE_ROWS]
+            table = rich_table(shown, columns, by=by or columns[0])
+            table.title = f"{next(done)} of {total} teachers"
+            live.update(table)
+
+        yield on_row

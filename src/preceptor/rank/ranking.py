@@ -1,0 +1,141 @@
+"""Zoo x task x metrics -> `Ranking`: the driver. What happens to one teacher is in `assess`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from preceptor.core import Ranking, RankingRow
+from preceptor.data import Task
+from preceptor.data.scan import cache_folder
+from preceptor.rank import evidence
+from preceptor.rank.assess import Plan
+from preceptor.rank.driver import Driver
+from preceptor.rank.halving import Prefilter
+from preceptor.rank.memory import parse_size
+from preceptor.rank.settings import check_options, choose_engine, choose_metrics, choose_teachers
+from preceptor.rank.table import agreement, sort_rows
+from preceptor.rank.worker import failure
+from preceptor.zoo import Zoo
+
+def rank(
+    zoo: Zoo | str | Path,
+    task: Task | str | Path,
+    metrics: str | Iterable[str] = ("sinkhorn",),
+    *,
+    by: str | None = None,
+    engine: str = "local",
+    sample: int | None = None,
+    seed: int = 0,
+    timeout: float | None = None,
+    device: str = "cpu",
+    resume: bool = True,
+    on_row: Callable[[RankingRow], None] | None = None,
+    memory_limit: int | str | None = None,
+    prefilter: bool = False,
+    confidence: bool | None = None,
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+    teachers: Sequence[str] | None = None,
+    workers: int | None = None,
+    threads: int | None = None,
+    trust_code: bool = False,
+    cache: str | None = None,
+) -> Ranking:
+    """Rank every teacher of a zoo for a task.
+
+    One forward pass a teacher, kept in the cache, then all metrics on the cached tensors; one teacher in
+    memory at a time. Finished rows are journalled: an interrupted ranking goes on where it stopped, and a
+    teacher added to a ranked zoo costs that one teacher. A teacher that fails to load, gives NaN, is too big
+    or takes too long stands at the end with its reason.
+
+    Args:
+        zoo: a zoo or where it lies.
+        task: a task or where its data lies.
+        metrics: names in `preceptor.metrics.METRICS`, or ``"all"``.
+        by: the metric that decides the order; the first of `metrics` by default.
+        engine: ``"local"``, or ``"ray"`` for many teachers in parallel.
+        sample: assess on a stratified subset of so many training samples, and say how sure the order is.
+        seed: of the sample, the bootstrap and the pre-filter.
+        timeout: seconds a teacher may take.
+        device: where networks run, as torch names it.
+        resume: take finished rows from the journal; False computes everything again.
+        on_row: called with each row as it is done, before ranks are known.
+        memory_limit: skip teachers whose assessment is estimated to need more: bytes, or ``"4GB"``.
+        prefilter: rule teachers out on small samples first (see `preceptor.rank.halving`).
+        confidence: estimate the chance of each leader to be first; by default only with `sample`.
+        options: keyword arguments for single metrics, as ``{"sinkhorn": {"epsilon": 0.05}}``.
+        teachers: rank only these of the zoo.
+        workers: teachers in parallel on Ray; by default as many as the cluster has CPUs or GPUs.
+        threads: CPU threads for one teacher; torch's own number by default. Engines agree to the last digit
+            because they use the same number.
+        trust_code: let teachers that came from ``python:`` sources run their code.
+        cache: folder of features and journal; the user's cache folder by default.
+    """
+    start = time.perf_counter()
+    zoo = Zoo(zoo) if isinstance(zoo, str | Path) else zoo
+    task = Task(task) if isinstance(task, str | Path) else task
+    chosen = choose_metrics(metrics, by)
+    plan = Plan(
+        metrics=chosen,
+        cache=str(cache or cache_folder()),
+        seed=seed,
+        device=device,
+        threads=threads or torch.get_num_threads(),
+        memory_limit=parse_size(memory_limit),
+        resume=resume,
+        trust_code=trust_code,
+        options=check_options(options, chosen),
+    )
+    part = task.sample(sample, seed) if sample is not None and sample < len(task.train) else task
+    wanted = sample is not None if confidence is None else confidence
+    with Driver(zoo, part, plan, by or chosen[0], choose_engine(engine, workers), timeout) as driver:
+        kept = _prefilter(driver, choose_teachers(zoo, teachers), prefilter)
+        rows = sort_rows(_collect(driver, kept, on_row), driver.by)
+        chances, how = driver.confidence(rows) if wanted else (None, None)
+    record = {
+        "engine": engine,
+        "seed": seed,
+        "device": device,
+        "threads": plan.threads,
+        "sample": sample,
+        "confidence": how,
+        "prefilter": driver.describe(kept) if prefilter else None,
+    }
+    return Ranking(
+        metric=driver.by,
+        rows=driver.with_bridges(rows),
+        task=_describe(task, part),
+        agreement=agreement(rows, chosen),
+        confidence=chances,
+        evidence=evidence.gather(record, device, time.perf_counter() - start),
+        zoo=zoo.url,
+    )
+
+
+def _prefilter(driver: Driver, names: Sequence[str], wanted: bool) -> Prefilter:
+    return driver.prefilter(names) if wanted else Prefilter(tuple(names))
+
+
+def _collect(
+    driver: Driver, kept: Prefilter, on_row: Callable[[RankingRow], None] | None
+) -> Iterator[RankingRow]:
+    ruled_out = (failure(name, reason) for name, reason in kept.ruled_out.items())
+    for row in chain(ruled_out, driver.rows(kept.survivors)):
+        if on_row is not None:
+            on_row(row)
+        yield row
+
+
+def _describe(task: Task, part: Task) -> dict[str, Any]:
+    return {
+        "name": task.name,
+        "fingerprint": task.fingerprint,
+        "classes": list(task.classes),
+        "samples": len(part.train),
+        "of": len(task.train),
+    }

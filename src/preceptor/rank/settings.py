@@ -1,0 +1,79 @@
+"""What a caller of `rank` may ask for, checked before anything starts."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any
+
+from preceptor.core import PreceptorError
+from preceptor.metrics import METRICS
+from preceptor.rank.engine_local import run_local
+from preceptor.rank.engine_ray import ray_session
+from preceptor.rank.worker import Run
+from preceptor.zoo import Zoo
+
+# name -> a session that yields the function which assesses teachers
+ENGINES: dict[str, Callable[..., AbstractContextManager[Run]]] = {
+    "local": lambda workers=None: nullcontext(run_local),
+    "ray": ray_session,
+}
+
+
+def choose_engine(name: str, workers: int | None) -> Callable[[], AbstractContextManager[Run]]:
+    """The engine by name, or an error that names them all."""
+    if name not in ENGINES:
+        raise PreceptorError(f"no engine {name!r}; there are {' and '.join(ENGINES)}")
+    return partial(ENGINES[name], workers=workers)
+
+
+def choose_metrics(
+    metrics: str | Iterable[str], by: str | None = None, more: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Metric names, each once, ``all`` spelt out; an unknown one raises with its nearest neighbour.
+
+    Args:
+        metrics: one name or several; ``all`` stands for every one that needs no training of networks.
+        by: the metric that is to decide; it must be among them.
+        more: names beside `METRICS` that may be asked for one by one.
+    """
+    asked = [metrics] if isinstance(metrics, str) else list(metrics)
+    chosen: dict[str, None] = {}
+    for name in asked:
+        if name == "all":
+            chosen.update(dict.fromkeys(METRICS))
+        elif name in METRICS or name in more:
+            chosen[name] = None
+        else:
+            known = [*METRICS, *more]
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}, and all"
+            raise PreceptorError(f"no metric {name!r}; {hint}")
+    if not chosen:
+        raise PreceptorError(f"no metric was named; there are {', '.join(METRICS)}, and all")
+    if by is not None and by not in chosen:
+        raise PreceptorError(f"cannot rank by {by!r}: it is not among the metrics {', '.join(chosen)}")
+    return tuple(chosen)
+
+
+def choose_teachers(zoo: Zoo, teachers: Sequence[str] | None) -> list[str]:
+    """All teachers of the zoo, or those asked for; an unknown name or an empty zoo raises."""
+    names = list(zoo.names())
+    if not names:
+        raise PreceptorError(f"the zoo {zoo.url} holds no teacher; add one with: preceptor zoo add")
+    strange = sorted(set(teachers or ()) - set(names))
+    if strange:
+        near = difflib.get_close_matches(strange[0], names, n=3) or names[:5]
+        raise PreceptorError(f"no teacher {strange[0]!r} in {zoo.url}; near are {', '.join(near)}")
+    return names if teachers is None else list(dict.fromkeys(teachers))
+
+
+def check_options(options: Mapping[str, Mapping[str, Any]] | None, metrics: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Options by metric as plain dictionaries; options of a metric that is not computed are a mistake."""
+    options = options or {}
+    strange = sorted(set(options) - set(metrics))
+    if strange:
+        raise PreceptorError(f"options for {strange[0]!r}, which is not among the metrics {', '.join(metrics)}")
+    return {metric: dict(values) for metric, values in options.items()}

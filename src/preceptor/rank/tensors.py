@@ -1,0 +1,94 @@
+"""A teacher's tensors on a task, with as little work as the cache allows."""
+
+from __future__ import annotations
+
+import io
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+
+from preceptor.core import Outputs
+from preceptor.data import Task
+from preceptor.files import write_atomically
+from preceptor.rank.journal import teacher_hash
+from preceptor.rank.measure import Arguments
+from preceptor.zoo import Card, Teacher, Zoo
+from preceptor.zoo.cache import FeatureCache
+from preceptor.zoo.features import cache_key, extract
+
+Array = np.ndarray
+
+
+class SparingCache(FeatureCache):
+    """Looks for what to throw out only once in a while.
+
+    To look is to read every entry, which after each teacher of a zoo would cost the square of their number.
+    The limit may be passed by one part in `SHARE` of the entries.
+    """
+
+    SHARE = 20
+    _pause: dict[Path, int] = {}  # noqa: RUF012 - of all caches of this process, by folder
+
+    def evict(self) -> int:
+        """Throw out what was used longest ago, if it is time to look again."""
+        left = self._pause.get(self.root, 0)
+        if left > 0:
+            self._pause[self.root] = left - 1
+            return 0
+        gone = super().evict()
+        self._pause[self.root] = sum(1 for _ in self.root.iterdir()) // self.SHARE
+        return gone
+
+
+def load_tensors(
+    zoo: Zoo, card: Card, task: Task, *, cache: str, device: str, trust_code: bool
+) -> tuple[Arguments, float]:
+    """What metrics take, on the task's training split, and the seconds of loading and forward pass.
+
+    Where the cache has the features and the head, the teacher itself is not loaded.
+    """
+    start = time.perf_counter()
+    store = SparingCache(cache)
+    head_file = Path(cache) / "heads" / f"{teacher_hash(card)}.npz"
+    # The key depends on the card only; the network is not needed to ask.
+    known = cast(Teacher, SimpleNamespace(card=card))
+    outputs = store.get(cache_key(known, task.train, task.fingerprint))
+    head = _read_head(head_file) if outputs is not None else None
+    if outputs is None or head is None:
+        teacher = zoo.load(card.name, device=device, trust_code=trust_code)
+        outputs = extract(teacher, task.train, fingerprint=task.fingerprint, device=device, cache=store)
+        head = _write_head(head_file, teacher)
+    return _arguments(outputs, head), time.perf_counter() - start
+
+
+def _arguments(outputs: Outputs, head: dict[str, Array]) -> dict[str, Array | None]:
+    return {
+        "features": np.asarray(outputs.features),
+        "logits": None if outputs.logits is None else np.asarray(outputs.logits),
+        "labels": outputs.labels,
+        "classifier": head["classifier"],
+        "centers": head.get("centers"),
+    }
+
+
+def _read_head(path: Path) -> dict[str, Array] | None:
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            return {name: stored[name] for name in stored.files}
+    except (OSError, ValueError, EOFError):
+        return None
+
+
+def _write_head(path: Path, teacher: Teacher) -> dict[str, Array]:
+    """Keep the classifier's rows, and the centres where they are more than those rows again."""
+    head: dict[str, Any] = {"classifier": teacher.classifier.detach().cpu().numpy()}
+    if teacher.card.centers_source != "classifier":
+        head["centers"] = teacher.centers.detach().cpu().numpy()
+    packed = io.BytesIO()
+    np.savez(packed, **head)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, packed.getvalue())
+    return head
