@@ -33,7 +33,9 @@ def test_hard_inputs_give_a_finite_float(metric, case):
 @every_rival
 @pytest.mark.parametrize("case", ["friendly", "large", *HARD])
 def test_the_order_of_samples_and_the_names_of_classes_do_not_matter(metric, case):
-    inputs = task() if case == "friendly" else task(samples=2500, dimensions=12) if case == "large" else HARD[case]
+    inputs = (
+        task() if case == "friendly" else task(samples=2500, dimensions=12) if case == "large" else HARD[case]
+    )
     # float32 features are multiplied in float32 where that is faster, so the last digits move.
     tolerance = 1e-5 if inputs["features"].dtype == np.float32 else 1e-7
     np.testing.assert_allclose(metric(**shuffled(inputs)), metric(**inputs), rtol=tolerance, atol=tolerance)

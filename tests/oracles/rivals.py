@@ -1,4 +1,4 @@
-"""The rival metrics by brute force: loops over samples, pairs and classes, dense matrices, scipy and sklearn."""
+"""The rival metrics by brute force: loops over samples, pairs and classes, dense matrices, scipy, sklearn."""
 
 from __future__ import annotations
 
@@ -107,11 +107,14 @@ def sfda_dense(features, labels):
     def fit(rows, strength):
         means = np.stack([rows[labels == c].mean(axis=0) for c in names])
         within = sum(
-            p * np.atleast_2d(np.cov(rows[labels == c].T, bias=True)) for p, c in zip(priors, names, strict=True)
+            p * np.atleast_2d(np.cov(rows[labels == c].T, bias=True))
+            for p, c in zip(priors, names, strict=True)
         )
         if strength is None:
             strength = max(math.exp(-5 * np.linalg.eigvalsh(within)[-1]), 1e-10)
-        shrunk = (1 - strength) * within + (strength * np.trace(within) / dimensions + jitter) * np.eye(dimensions)
+        shrunk = (1 - strength) * within + (strength * np.trace(within) / dimensions + jitter) * np.eye(
+            dimensions
+        )
         inverse = np.linalg.inv(shrunk)
         scores = rows @ inverse @ means.T
         scores = scores - 0.5 * np.array([m @ inverse @ m for m in means]) + np.log(priors)
@@ -130,12 +133,15 @@ def sfda_dense(features, labels):
 
 
 def parc_dense(features, labels):
-    """Spearman over all pairs from two dense matrices of Pearson distances."""
+    """Spearman over all pairs from two dense matrices of Pearson distances.
+
+    Rounded first: rounding errors in the correlations of one-hot labels would make ranks of what is equal.
+    """
     features = np.asarray(features, dtype=np.float64)
     features = (features - features.mean(axis=0)) / features.std(axis=0)
     one_hot = (labels[:, None] == np.unique(labels)).astype(np.float64)
     pairs = np.triu_indices(len(labels), 1)
-    first, second = 1 - np.corrcoef(features)[pairs], 1 - np.corrcoef(one_hot)[pairs]
+    first, second = (np.round(1 - np.corrcoef(side)[pairs], 9) for side in (features, one_hot))
     return float(stats.spearmanr(first, second).statistic)
 
 

@@ -22,15 +22,15 @@ def gbc(
 ) -> float:
     """Pándy et al., Transferability estimation using Bhattacharyya class separability, CVPR 2022.
 
-    Features are projected on their 64 leading principal axes, each class becomes a Gaussian N(m_c, S_c) with a
-    spherical or diagonal covariance, and with S = (S_i + S_j) / 2::
+    Features are projected on their 64 leading principal axes, each class becomes a Gaussian N(m_c, S_c) with
+    a spherical or diagonal covariance, and with S = (S_i + S_j) / 2::
 
         D_ij = 1/8 (m_i - m_j)^T S^-1 (m_i - m_j) + 1/2 log( det S / sqrt(det S_i det S_j) )
         GBC  = - sum_{i != j} exp(-D_ij)
 
-    From -C(C-1) (all classes alike) to 0. A class with one sample has no variance of its own: it takes the mean
-    within-class variance. Variances are kept above 1e-6 of the mean total variance, so that classes of equal
-    samples stay Gaussians.
+    From -C(C-1) (all classes alike) to 0. A class with one sample has no variance of its own: it takes the
+    mean within-class variance. Variances are kept above 1e-6 of the mean total variance, so that classes of
+    equal samples stay Gaussians.
 
     Args:
         features: (N, d) of the teacher.

@@ -8,16 +8,17 @@ import numpy as np
 import torch
 
 from preceptor.metrics.inputs import as_matrix, compact_labels
-from preceptor.metrics.scatter import Scatter, scatter
+from preceptor.metrics.scatter import Scatter, scatter, working_type
 
 
 def hscore(*, features: Any, labels: Any, **_unused: Any) -> float:
     """Regularised H-score.
 
-    Bao et al., An information-theoretic approach to transferability in task transfer learning, ICIP 2019, with
-    the shrinkage of Ibrahim, Ponomareva and Mazumder, Newer is not always better: rethinking transferability
-    metrics, their peculiarities, stability and performance, 2021. With S the covariance of the features, B that
-    of the class means over the samples and alpha the coefficient of Ledoit and Wolf (2004)::
+    Bao et al., An information-theoretic approach to transferability in task transfer learning, ICIP 2019,
+    with the shrinkage of Ibrahim, Ponomareva and Mazumder, Newer is not always better: rethinking
+    transferability metrics, their peculiarities, stability and performance, 2021. With S the covariance of
+    the features, B that of the class means over the samples and alpha the coefficient of Ledoit and Wolf
+    (2004)::
 
         S_alpha = (1 - alpha) S + alpha tr(S)/d I        H = tr( S_alpha^-1 (1 - alpha) B )
 
@@ -34,17 +35,19 @@ def hscore(*, features: Any, labels: Any, **_unused: Any) -> float:
     if moments.total_variance == 0:
         return 0.0
     alpha = ledoit_wolf(moments)
-    spread = moments.class_means * np.sqrt(moments.counts / len(features))[:, None]  # (C, r), B = spread^T spread
+    spread = (
+        moments.class_means * np.sqrt(moments.counts / len(features))[:, None]
+    )  # (C, r), B = spread^T spread
     target = moments.total_variance / moments.dimensions
     shrunk = (1 - alpha) * moments.covariance
-    if alpha > 1e-8:
-        shrunk[np.diag_indices_from(shrunk)] += alpha * target
-        factor = torch.linalg.cholesky(torch.from_numpy(shrunk))
+    shrunk[np.diag_indices_from(shrunk)] += alpha * target
+    factor, failure = torch.linalg.cholesky_ex(torch.from_numpy(shrunk))
+    if alpha > 1e-8 and not failure:
         solved = torch.linalg.solve_triangular(factor, torch.from_numpy(spread.T), upper=False)
         return float((1 - alpha) * (solved**2).sum())
-    # Hardly any shrinkage: the covariance may be singular, and B lies in its range.
+    # Hardly any shrinkage: the covariance may be singular; B lies in its range, and there it is inverted.
     values, vectors = np.linalg.eigh(shrunk)
-    kept = values > 1e-10 * values[-1]
+    kept = values > (1e-10 if working_type(features) == np.float64 else 1e-6) * values[-1]
     return float((1 - alpha) * ((spread @ vectors[:, kept]) ** 2 / values[kept]).sum())
 
 

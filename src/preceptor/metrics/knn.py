@@ -21,14 +21,14 @@ def knn(
 ) -> float:
     """Leave-one-out accuracy of a vote among the nearest neighbours, Euclidean.
 
-    Cover and Hart, Nearest neighbor pattern classification, 1967. Between 0 and 1. Nothing depends on the order
-    of samples or classes: samples at the same distance as the k-th nearest (duplicates above all) share the votes
-    that are left, and where several classes lead the vote a sample counts as right with one over their number.
-    A class with one sample has no neighbour of its own and counts as wrong, as it must.
+    Cover and Hart, Nearest neighbor pattern classification, 1967. Between 0 and 1. Nothing depends on the
+    order of samples or classes: samples at the same distance as the k-th nearest (duplicates above all) share
+    the votes that are left, and where several classes lead the vote a sample counts as right with one over
+    their number. A class with one sample has no neighbour of its own and counts as wrong, as it must.
 
     Above `max_queries` samples that many are asked, each class with its share, chosen by a hash of their
-    features, against all the others; the classes are weighted back to their shares, so the estimate is unbiased
-    with a standard error of at most 1.6 points at 1,000. `None` asks all.
+    features, against all the others; the classes are weighted back to their shares, so the estimate is
+    unbiased with a standard error of at most 1.6 points at 1,000. `None` asks all.
 
     Args:
         features: (N, d) of the teacher.
@@ -70,7 +70,9 @@ def _credit(values: Array, moments: Scatter, indices: Array, rows: Array, neighb
     votes = torch.zeros(len(rows), len(moments.counts), dtype=torch.float64)
     votes.scatter_add_(1, targets[nearest.indices], torch.ones(nearest.indices.shape, dtype=torch.float64))
     for row in torch.nonzero((distances <= last + slack).sum(dim=1) > neighbors).flatten().tolist():
-        votes[row] = _shared_votes(distances[row], targets, last[row] - slack[row], last[row] + slack[row], votes)
+        votes[row] = _shared_votes(
+            distances[row], targets, last[row] - slack[row], last[row] + slack[row], votes
+        )
     leads = votes >= votes.max(dim=1, keepdim=True).values - 1e-6
     right = leads[torch.arange(len(rows)), targets[torch.from_numpy(rows)]]
     return (right / leads.sum(dim=1)).numpy()

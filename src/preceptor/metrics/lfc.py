@@ -13,15 +13,16 @@ from preceptor.metrics.scatter import scatter
 def lfc(*, features: Any, labels: Any, **_unused: Any) -> float:
     """Label-feature correlation.
 
-    Deshpande et al., A linearized framework and a new benchmark for model selection for fine-tuning, 2021. With
-    K = X X^T over the features as they came and L_ij = 1 for equal labels and -1 otherwise::
+    Deshpande et al., A linearized framework and a new benchmark for model selection for fine-tuning, 2021.
+    With K = X X^T over the features as they came and L_ij = 1 for equal labels and -1 otherwise::
 
         LFC = <K - mean(K), L - mean(L)> / ( ||K - mean(K)||_F ||L - mean(L)||_F )
 
-    the Pearson correlation over all N^2 pairs, from -1 to 1. Neither matrix is formed. With m and S the mean and
-    covariance of X, pi_c the share and m + e_c the mean of class c, and q = sum_c pi_c^2::
+    the Pearson correlation over all N^2 pairs, from -1 to 1. Neither matrix is formed. With m and S the mean
+    and covariance of X, pi_c the share and m + e_c the mean of class c, and q = sum_c pi_c^2::
 
-        cov(K, [equal]) = sum_c pi_c^2 (e_c e_c + 2 m e_c)   var(K) = ||S||_F^2 + 2 m S m   var([equal]) = q (1 - q)
+        cov(K, [equal]) = sum_c pi_c^2 (e_c e_c + 2 m e_c)
+        var(K) = ||S||_F^2 + 2 m S m        var([equal]) = q (1 - q)
 
     Constant features and a single class have no correlation: 0.
 

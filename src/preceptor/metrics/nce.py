@@ -30,7 +30,7 @@ def nce(*, logits: Any, labels: Any, **_unused: Any) -> float:
 
 
 def negative_conditional_entropy(joint: Array) -> float:
-    """-H(Y | Z) in nats of a joint mass table (C, C_T), which need not sum to one; empty cells add nothing."""
+    """-H(Y | Z) in nats of a joint table of masses (C, C_T), whatever its sum; empty cells add nothing."""
     mass_z = np.broadcast_to(joint.sum(axis=0), joint.shape)
     filled = joint > 0
     mass = joint[filled].astype(np.float64)

@@ -31,9 +31,9 @@ def nleep(
         theta_n(v) = P(v | x_n)        NLEEP = 1/N sum_n log sum_v P(y_n | v) theta_n(v)
 
     At most 0; needs no classifier. Departures, for speed and to be a function of the data alone: at most 64
-    axes; diagonal covariances in the principal axes, with 0.1 % of the mean variance added; EM starts from the
-    Var-Part partition (Su and Dy, In search of deterministic methods for initializing K-means and Gaussian
-    mixture clustering, 2007) instead of random seeds; K = 5 C as in the paper, but at most N / 4.
+    axes; diagonal covariances in the principal axes, with 0.1 % of the mean variance added; EM starts from
+    the Var-Part partition (Su and Dy, In search of deterministic methods for initializing K-means and
+    Gaussian mixture clustering, 2007) instead of random seeds; K = 5 C as in the paper, but at most N / 4.
 
     Args:
         features: (N, d) of the teacher.

@@ -1,4 +1,4 @@
-"""OTCE: transport the teacher's classes to the task's samples; how far is it, and what do labels keep to say."""
+"""OTCE: the teacher's classes transported to the task's samples: how far, and how mixed the labels get."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ def otce(
     epsilon: float = 0.1,
     distance_weight: float = 1.0,
     max_samples: int = 2000,
+    tolerance: float = 1e-2,
     **_unused: Any,
 ) -> float:
     """Optimal transport based conditional entropy.
@@ -36,9 +37,9 @@ def otce(
         P(z, y) = sum_{j: y_j = y} T_zj      W = <T, cost>
         OTCE    = - H(Y | Z) - distance_weight W
 
-    The paper fits the two weights on auxiliary transfers; 1 and 1 are taken here. `distance_weight=0` is F-OTCE
-    (Tan et al., Transferability-guided cross-domain cross-task transfer learning, 2024). Above `max_samples`
-    the target side is a subset, each class with its share, chosen by a hash of the features.
+    The paper fits the two weights on auxiliary transfers; 1 and 1 are taken here. `distance_weight=0` is
+    F-OTCE (Tan et al., Transferability-guided cross-domain cross-task transfer learning, 2024). Above
+    `max_samples` the target side is a subset, each class with its share, chosen by a hash of the features.
 
     Args:
         features: (N, d) of the teacher.
@@ -48,29 +49,34 @@ def otce(
         epsilon: strength of the entropic term; squared distances on the sphere go from 0 to 4.
         distance_weight: of the transport cost.
         max_samples: target samples at most, about.
+        tolerance: share of the mass that the plan may leave in the wrong place; the last percent takes most
+            of the iterations and moves the score by less than that.
     """
     features = as_matrix(features, "features")
-    indices, classes = compact_labels(labels, len(features))
+    every, classes = compact_labels(labels, len(features))
     if classifier is None and centers is None:
-        raise PreceptorError("neither classifier nor centers came; otce needs one of them for the source classes")
+        raise PreceptorError(
+            "neither classifier nor centers came; otce needs one of them for the source classes"
+        )
     name, source = ("classifier", classifier) if centers is None else ("centers", centers)
     source = _unit_rows(as_matrix(source, name, columns=features.shape[1]))
-    rows = stratified_rows(features, indices, classes, max_samples)
-    target, indices = _unit_rows(features[rows]), indices[rows]
-    chosen = np.bincount(indices, minlength=classes)
-    shares = np.bincount(compact_labels(labels, len(features))[0]) / len(features)
-    mass = (shares / chosen)[indices]  # each class keeps its share of the whole
-    plan, distance = _transport(source, target, mass, epsilon)
+    rows = stratified_rows(features, every, classes, max_samples)
+    target, indices = _unit_rows(features[rows]), every[rows]
+    shares = np.bincount(every) / len(every)
+    mass = (shares / np.bincount(indices))[indices]  # each class keeps its share of the whole
+    plan, distance = _transport(source, target, mass, epsilon, tolerance)
     joint = class_sums(plan.T, indices, classes)  # (C, C_T)
     return negative_conditional_entropy(joint) - distance_weight * distance
 
 
-def _transport(source: Array, target: Array, mass: Array, epsilon: float) -> tuple[Array, float]:
+def _transport(
+    source: Array, target: Array, mass: Array, epsilon: float, tolerance: float
+) -> tuple[Array, float]:
     """The entropic plan (C_T, n) from equal masses to `mass`, and its transport cost."""
     squares = (source**2).sum(axis=1)[:, None] + (target**2).sum(axis=1) - 2 * source @ target.T
     cost = torch.from_numpy(np.maximum(squares, 0))
     origin = torch.full((1, len(source)), 1 / len(source), dtype=cost.dtype)
-    result = sinkhorn(origin, torch.from_numpy(mass)[None], cost, epsilon=epsilon)
+    result = sinkhorn(origin, torch.from_numpy(mass)[None], cost, epsilon, tolerance)
     return result.plan()[0].numpy(), float(result.transport_cost[0])
 
 

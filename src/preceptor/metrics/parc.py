@@ -21,8 +21,8 @@ def parc(*, features: Any, labels: Any, max_samples: int = 1000, **_unused: Any)
         PARC      = spearman( D_X, D_Y )  over the pairs i < j
 
     From -1 to 1 (the paper prints 100 times that). D_Y takes two values, so only the ranks of the pairs with
-    equal labels are needed; equal distances share their mean rank. Above `max_samples` the pairs are those of a
-    subset, each class with its share, chosen by a hash of the features (the paper's probe sets have 500).
+    equal labels are needed; equal distances share their mean rank. Above `max_samples` the pairs are those of
+    a subset, each class with its share, chosen by a hash of the features (the paper's probe sets have 500).
 
     A sample whose standardised features do not vary has no Pearson coefficient: 0 is taken. So with d = 1,
     constant features, a single class or no pair of equal labels, the score is 0.

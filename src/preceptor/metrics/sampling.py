@@ -12,7 +12,9 @@ _BLOCK = 256  # rows hashed at a time; small enough to stay in the cache
 def content_hash(features: Array) -> Array:
     """A 64-bit hash (N,) of the content of each row in float32; equal rows have equal hashes."""
     generator = np.random.default_rng(2021)
-    factors = generator.integers(0, 2**63, size=features.shape[1], dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+    factors = generator.integers(0, 2**63, size=features.shape[1], dtype=np.uint64) * np.uint64(
+        2
+    ) + np.uint64(1)
     hashes = np.empty(len(features), dtype=np.uint64)
     for start in range(0, len(features), _BLOCK):
         block = features[start : start + _BLOCK].astype(np.float32) + np.float32(0)  # -0 and 0 are one value

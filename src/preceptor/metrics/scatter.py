@@ -20,11 +20,12 @@ SINGLE_PRECISION_FROM = 8e9  # multiply-adds N d^2 beyond which float32 features
 class Scatter:
     """First and second moments of features, up to a rotation.
 
-    With fewer samples than dimensions, features are turned into their own span (r = N), which leaves distances,
-    eigenvalues and traces alone; otherwise r = d. The sums run over the rows in an order that depends on their
-    content alone, so that a shuffled data set gives the same bits, and with them the same eigenvectors where
-    the spectrum has equal values. Products are taken in float64; beyond `SINGLE_PRECISION_FROM` multiply-adds
-    float32 features are multiplied in float32, block by block, and only the blocks are added in float64.
+    With fewer samples than dimensions, features are turned into their own span (r = N), which leaves
+    distances, eigenvalues and traces alone; otherwise r = d. The sums run over the rows in an order that
+    depends on their content alone, so that a shuffled data set gives the same bits, and with them the same
+    eigenvectors where the spectrum has equal values. Products are taken in float64; beyond
+    `SINGLE_PRECISION_FROM` multiply-adds float32 features are multiplied in float32, block by block, and only
+    the blocks are added in float64.
     """
 
     rotated: Array | None  # (N, N) centred coordinates in the span when N < d
@@ -82,7 +83,8 @@ def working_type(features: Array) -> Any:
 def leading_eigenpairs(matrix: Array, count: int) -> tuple[Array, Array]:
     """The `count` largest eigenvalues, falling, and eigenvectors of a symmetric positive matrix.
 
-    Exact up to 256 rows; above, ten rounds of subspace iteration from a fixed start with a margin of 16 vectors.
+    Exact up to 256 rows; above, ten rounds of subspace iteration from a fixed start with a margin of 16
+    vectors.
     """
     size = len(matrix)
     count = min(count, size)
@@ -109,7 +111,7 @@ def _compute(features: Array, indices: Array, classes: int) -> Scatter:
         centred = features[order] - mean
         along_mean[order] = centred @ mean
         rotated = np.empty((samples, samples))
-        rotated[order] = np.linalg.qr(centred.T, mode="r").T  # X^T = Q R: the rows of R^T are X turned by Q
+        rotated[order] = np.linalg.qr(centred.T)[1].T  # X^T = Q R: the rows of R^T are X turned by Q
         values, origin = rotated, np.zeros(samples)
     kind = working_type(values)
     total = np.zeros((values.shape[1], values.shape[1]))

@@ -1,39 +1,42 @@
-"""SFDA: how well a regularised Fisher discriminant still tells the classes apart when samples are made harder."""
+"""SFDA: how well a Fisher discriminant still tells the classes apart once the samples are made harder."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
 
 from preceptor.metrics.inputs import Array, as_matrix, class_sums, compact_labels
-from preceptor.metrics.scatter import BLOCK, leading_eigenpairs, scatter, working_type
+from preceptor.metrics.scatter import BLOCK, Scatter, leading_eigenpairs, scatter, working_type
 
 RATE = 5.0  # a of the paper in lambda = exp(-a sigma)
 SMALLEST = 1e-10  # of lambda, as features with a large spread would leave no regularisation at all
+SMALLEST_SINGLE = 1e-6  # of the largest eigenvalue, where products are taken in float32
 
 
 def sfda(*, features: Any, labels: Any, **_unused: Any) -> float:
     """Self-challenging Fisher discriminant analysis.
 
-    Shao et al., Not all models are equal: predicting model transferability in a self-challenging Fisher space,
-    ECCV 2022. With S_W the within-class covariance, sigma its largest eigenvalue and pi_c, m_c the share and the
-    mean of class c::
+    Shao et al., Not all models are equal: predicting model transferability in a self-challenging Fisher
+    space, ECCV 2022. With S_W the within-class covariance, sigma its largest eigenvalue and pi_c, m_c the
+    share and the mean of class c::
 
         lambda  = exp(-5 sigma)        S = (1 - lambda) S_W + lambda tr(S_W)/d I
         delta_c(x) = m_c^T S^-1 x - 1/2 m_c^T S^-1 m_c + log pi_c        p(c | x) = softmax_c delta_c(x)
 
-    Confidential mixing then pulls each sample towards the mean of the other classes' means, the more so the less
-    sure its own class was, x' = p x + (1 - p) o_c with p = p(y | x); the discriminant is fitted once more on the
-    x', with the same lambda, and ::
+    Confidential mixing then pulls each sample towards the mean of the other classes' means, the more so the
+    less sure its own class was, x' = p x + (1 - p) o_c with p = p(y | x); the discriminant is fitted once
+    more on the x', with the same lambda, and ::
 
         SFDA = 1/N sum_n log p'(y_n | x'_n)
 
     At most 0. One Cholesky factor for each of the two fits, none for each class. lambda is at least 1e-10 and
-    1e-10 of the mean total variance is added to S (1e-6 where products are taken in float32), so that N < d and
-    classes of equal samples work. The score depends on the scale of the features through lambda, as in the
-    paper. A single class scores 0, constant features the entropy of the classes, negated.
+    1e-10 of the mean total variance is added to S (1e-6 of the largest eigenvalue where products are taken in
+    float32), so that N < d and classes of equal samples work. The score depends on the scale of the features
+    through lambda, as in the paper. A single class scores 0, constant features the entropy of the classes,
+    negated.
 
     Args:
         features: (N, d) of the teacher.
@@ -45,38 +48,59 @@ def sfda(*, features: Any, labels: Any, **_unused: Any) -> float:
     log_shares = np.log(moments.counts / len(features))
     if classes == 1 or moments.total_variance == 0:
         return float(log_shares[indices].mean())
-    kind = working_type(values)
-    jitter = (SMALLEST if kind == np.float64 else 1e-6) * moments.total_variance / moments.dimensions
-    means = moments.class_means
-    within = moments.covariance - (means.T * (moments.counts / len(features))) @ means
+    means, others = moments.class_means, _means_of_others(moments.class_means)
+    within = moments.covariance - _weighted_outer(means, moments.counts)
     strength = max(float(np.exp(-RATE * leading_eigenpairs(within, 1)[0][0])), SMALLEST)
+    jitter = _jitter(values, moments)
     first = _discriminant(within, means, log_shares, strength, jitter, moments.dimensions)
-    others = (means.sum(axis=0) - means) / (classes - 1)  # o_c, (C, r)
 
-    surety = np.empty((len(values), 1), dtype=kind)
-    mixed_within = np.zeros_like(within)
-    mixed_sums = np.zeros_like(means)
-    pieces = [slice(start, start + BLOCK) for start in range(0, len(values), BLOCK)]
-    for rows in pieces:
-        block, own = values[rows] - moments.mean.astype(kind), indices[rows]
-        surety[rows, 0] = np.exp(_log_probability(block, own, *first))
+    kind = working_type(values)
+    surety = np.empty((len(values), 1), dtype=kind)  # p(y | x)
+    scatter_sum, sums = np.zeros_like(within), np.zeros_like(means)
+    for rows, block, own in _blocks(values, indices, moments):
+        surety[rows, 0] = np.exp(_log_probability(block, own, first))
+        # Around the first class means, which are close by; the difference is taken out below.
         shifted = _mix(block, surety[rows], others.astype(kind)[own]) - means.astype(kind)[own]
-        mixed_within += shifted.T @ shifted
-        mixed_sums += class_sums(shifted, own, classes)
-    # Around the first class means, which are close by; the difference is taken out afterwards.
-    drift = mixed_sums / moments.counts[:, None]
-    mixed_within = mixed_within / len(values) - (drift.T * (moments.counts / len(values))) @ drift
-    second = _discriminant(mixed_within, means + drift, log_shares, strength, jitter, moments.dimensions)
+        scatter_sum += shifted.T @ shifted
+        sums += class_sums(shifted, own, classes)
+    drift = sums / moments.counts[:, None]
+    within = scatter_sum / len(values) - _weighted_outer(drift, moments.counts)
+    second = _discriminant(within, means + drift, log_shares, strength, jitter, moments.dimensions)
     total = 0.0
-    for rows in pieces:
-        block, own = values[rows] - moments.mean.astype(kind), indices[rows]
-        total += float(_log_probability(_mix(block, surety[rows], others.astype(kind)[own]), own, *second).sum())
+    for rows, block, own in _blocks(values, indices, moments):
+        mixed = _mix(block, surety[rows], others.astype(kind)[own])
+        total += float(_log_probability(mixed, own, second).sum())
     return total / len(values)
 
 
+def _blocks(values: Array, indices: Array, moments: Scatter) -> Iterator[tuple[slice, Array, Array]]:
+    """Rows, their centred values and their classes, a block at a time."""
+    mean = moments.mean.astype(working_type(values))
+    for start in range(0, len(values), BLOCK):
+        rows = slice(start, start + BLOCK)
+        yield rows, values[rows] - mean, indices[rows]
+
+
 def _mix(rows: Array, surety: Array, others: Array) -> Array:
-    """p x + (1 - p) o, the confidential mixing."""
+    """The confidential mixing p x + (1 - p) o."""
     return others + surety * (rows - others)
+
+
+def _means_of_others(means: Array) -> Array:
+    """For each class the mean of the other classes' means, o_c, (C, r)."""
+    return (means.sum(axis=0) - means) / (len(means) - 1)
+
+
+def _weighted_outer(means: Array, counts: Array) -> Array:
+    """The sum over the classes of pi_c m_c m_c^T, (r, r)."""
+    return (means.T * (counts / counts.sum())) @ means
+
+
+def _jitter(values: Array, moments: Scatter) -> float:
+    """What is added to the diagonal: above the rounding errors of the products, far below what matters."""
+    if working_type(values) == np.float64:
+        return SMALLEST * moments.total_variance / moments.dimensions
+    return SMALLEST_SINGLE * float(moments.leading[0][0])
 
 
 def _discriminant(
@@ -90,8 +114,9 @@ def _discriminant(
     return coefficients, log_shares - 0.5 * (coefficients * means).sum(axis=1)
 
 
-def _log_probability(rows: Array, own: Array, coefficients: Array, intercepts: Array) -> Array:
-    """log p(y | x) of the samples' own classes, (n,)."""
+def _log_probability(rows: Array, own: Array, discriminant: tuple[Array, Array]) -> Array:
+    """The logarithms of p(y | x) of the samples' own classes, (n,)."""
+    coefficients, intercepts = discriminant
     scores = (rows @ coefficients.T.astype(rows.dtype)).astype(np.float64) + intercepts
     scores -= scores.max(axis=1, keepdims=True)
     return scores[np.arange(len(rows)), own] - np.log(np.exp(scores).sum(axis=1))

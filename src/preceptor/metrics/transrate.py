@@ -83,4 +83,8 @@ def _batches(by_size: Array, counts: Array, rank: int) -> Iterator[Array]:
 def _coding_rates(gram: Tensor) -> Tensor:
     """Half of log det(I + gram) of one or a batch of matrices."""
     shifted = gram + torch.eye(gram.shape[-1], dtype=gram.dtype)
-    return torch.linalg.cholesky(shifted).diagonal(dim1=-2, dim2=-1).log().sum(dim=-1)
+    factor, failure = torch.linalg.cholesky_ex(shifted)
+    if not failure.any():
+        return factor.diagonal(dim1=-2, dim2=-1).log().sum(dim=-1)
+    # Entries so large that rounding outweighs the identity: zero eigenvalues come out below -1.
+    return torch.linalg.eigvalsh(gram).clamp_min(0).log1p().sum(dim=-1) / 2

@@ -1,0 +1,87 @@
+import numpy as np
+import pytest
+
+from preceptor.metrics import scatter as module
+from preceptor.metrics.sampling import content_order, stratified_rows
+from preceptor.metrics.scatter import leading_eigenpairs, scatter
+from tests.metrics.rival_cases import task
+
+
+@pytest.mark.parametrize("shape", [(90, 5), (20, 40)])
+def test_moments_agree_with_numpy(shape):
+    inputs = task(samples=shape[0], dimensions=shape[1])
+    features, labels = inputs["features"], inputs["labels"]
+    values, moments = scatter(features, labels, 4)
+    centred = features - features.mean(axis=0)
+    np.testing.assert_allclose(
+        (values - moments.mean) @ (values - moments.mean).T, centred @ centred.T, atol=1e-9
+    )
+    spectrum = np.linalg.svd(centred, compute_uv=False) ** 2 / len(features)
+    eigenvalues = np.linalg.eigvalsh(moments.covariance)[::-1]
+    np.testing.assert_allclose(eigenvalues, np.resize(spectrum, len(eigenvalues)), atol=1e-9)
+    np.testing.assert_allclose(moments.energies, (centred**2).sum(axis=1))
+    np.testing.assert_allclose(moments.along_mean, centred @ features.mean(axis=0), atol=1e-9)
+    means = np.stack([centred[labels == c].mean(axis=0) for c in range(4)])
+    np.testing.assert_allclose(moments.class_means @ moments.class_means.T, means @ means.T, atol=1e-9)
+
+
+def test_the_same_arrays_are_not_worked_through_twice():
+    inputs = task()
+    first = scatter(inputs["features"], inputs["labels"], 4)[1]
+    assert scatter(inputs["features"], inputs["labels"], 4)[1] is first
+
+
+def test_an_array_overwritten_in_place_is_not_taken_for_the_old_one():
+    features, labels = task()["features"], task()["labels"]
+    first = scatter(features, labels, 4)[1]
+    features *= -1  # same mean of squares, same covariance, other means
+    second = scatter(features, labels, 4)[1]
+    np.testing.assert_allclose(second.mean, -first.mean)
+    labels[:] = labels[::-1].copy()
+    third = scatter(features, labels, 4)[1]
+    assert third is not second
+
+
+def test_nothing_holds_the_features_once_the_metric_is_done():
+    inputs = task()
+    scatter(inputs["features"], inputs["labels"], 4)
+    held = module._latest["scatter"]
+    assert all(value is not inputs["features"] for value in vars(held).values())
+
+
+def test_shuffled_rows_give_the_same_bits():
+    inputs = task(samples=300, dimensions=12)
+    rows = np.random.default_rng(0).permutation(300)
+    first = scatter(inputs["features"], inputs["labels"], 4)[1]
+    second = scatter(inputs["features"][rows], inputs["labels"][rows], 4)[1]
+    np.testing.assert_array_equal(first.covariance, second.covariance)
+    np.testing.assert_array_equal(first.mean, second.mean)
+
+
+def test_subspace_iteration_finds_the_leading_eigenpairs():
+    generator = np.random.default_rng(0)
+    turn = np.linalg.qr(generator.standard_normal((400, 400)))[0]
+    spectrum = 0.9 ** np.arange(400)
+    matrix = (turn * spectrum) @ turn.T
+    values, vectors = leading_eigenpairs(matrix, 20)
+    np.testing.assert_allclose(values, spectrum[:20], rtol=1e-6)
+    np.testing.assert_allclose(matrix @ vectors, vectors * values, atol=1e-4)
+
+
+def test_the_order_by_content_is_one_for_all_orders():
+    features = task()["features"]
+    rows = np.random.default_rng(0).permutation(120)
+    np.testing.assert_array_equal(
+        features[content_order(features)], features[rows][content_order(features[rows])]
+    )
+
+
+def test_a_sample_of_rows_gives_each_class_its_share():
+    labels = np.repeat(np.arange(4), [1000, 500, 250, 1])
+    features = np.random.default_rng(0).standard_normal((1751, 3))
+    rows = stratified_rows(features, labels, 4, 175)
+    np.testing.assert_array_equal(np.bincount(labels[rows]), [100, 50, 25, 1])
+    assert len(np.unique(rows)) == len(rows)
+    np.testing.assert_array_equal(np.sort(stratified_rows(features, labels, 4, 1751)), np.arange(1751))
+    # A hash is as good as chance: the mean of the chosen is that of all.
+    np.testing.assert_allclose(features[rows].mean(axis=0), 0, atol=0.3)
