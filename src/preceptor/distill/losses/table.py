@@ -1,0 +1,31 @@
+"""The table of methods, written from their declarations so that the docs cannot drift."""
+
+from __future__ import annotations
+
+import inspect
+
+from preceptor.distill.losses import METHODS, Method
+
+
+def default_options(method: type[Method]) -> dict[str, object]:
+    """The options of a method with their defaults, in the order of its signature."""
+    parameters = inspect.signature(method.__init__).parameters.values()
+    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+
+def method_table() -> str:
+    """A Markdown table: method, paper, needs, terms, default options."""
+    lines = ["| method | paper | needs | terms | options and defaults |", "|---|---|---|---|---|"]
+    for name, method in METHODS.items():
+        needs = ", ".join(sorted(method.needs)) or "–"
+        options = (
+            ", ".join(f"`{key}={_shown(value)}`" for key, value in default_options(method).items()) or "–"
+        )
+        lines.append(
+            f"| `{name}` | {method.reference} | {needs} | {', '.join(method.term_names)} | {options} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _shown(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else repr(value).replace("'", '"')
