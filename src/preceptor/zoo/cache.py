@@ -80,7 +80,7 @@ class FeatureCache:
             return None
 
     def put(self, key: str, batches: Iterable[Rows], labels: np.ndarray, about: Mapping[str, Any]) -> Outputs:
-        """Store outputs as their batches arrive, for others to see whole or not at all; returns them mapped."""
+        """Store outputs as their batches arrive; others see them whole or not at all. Returns them mapped."""
         self.root.mkdir(parents=True, exist_ok=True)
         sweep(self.root)
         staging = hidden_path(self.root, "staging")

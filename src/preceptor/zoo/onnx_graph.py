@@ -21,7 +21,7 @@ _MEANS = {"GlobalAveragePool", "ReduceMean"}
 
 @dataclass(frozen=True)
 class OnnxHead:
-    """The last Gemm, MatMul or 1x1 Conv: ``features @ weight.T + bias``, averaged over pixels, are the logits."""
+    """Gemm, MatMul or 1x1 Conv whose ``features @ weight.T + bias``, averaged over pixels, are the logits."""
 
     features: str  # the tensor that goes into it
     weight: np.ndarray  # (C, d)

@@ -67,7 +67,7 @@ class Preprocessing(BaseModel):
     def for_size(
         cls, input_size: Sequence[int], mean: Sequence[float] = (), std: Sequence[float] = ()
     ) -> Self:
-        """The plain choice: images of another size are resized and centre-cropped, or squashed if not square."""
+        """The plain choice: other sizes are resized and centre-cropped, or squashed if not square."""
         values: dict[str, Any] = {"input_size": tuple(input_size), "mean": tuple(mean), "std": tuple(std)}
         if len(values["input_size"]) == 3:
             _, height, width = values["input_size"]

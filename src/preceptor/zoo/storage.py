@@ -1,8 +1,8 @@
 """Where a zoo's files lie: a local folder, or any store that fsspec can reach.
 
 Both kinds keep the same promise: a teacher is there with all its files or not at all. A folder is written
-under a hidden name and renamed; an object store has no rename, so there the card is written last and a teacher
-without a card does not exist.
+under a hidden name and renamed; an object store has no rename, so there the card is written last, and a
+teacher without a card does not exist.
 """
 
 from __future__ import annotations
@@ -32,6 +32,9 @@ Stamps = dict[str, list[Any]]  # teacher -> what changes when its card does
 
 class Storage(Protocol):
     """What a zoo needs of the place it lies in."""
+
+    def exists(self) -> bool:
+        """Whether there is a zoo at all, if only an empty one."""
 
     def stamps(self) -> Stamps:
         """The teachers that are there, each with what changes when its card does."""
@@ -84,6 +87,10 @@ class LocalStorage:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+
+    def exists(self) -> bool:
+        """Whether the folder is there."""
+        return self.root.is_dir()
 
     def stamps(self) -> Stamps:
         """Folders with a card. Hidden ones are unfinished or being removed."""
@@ -174,6 +181,11 @@ class ObjectStorage:
     def __init__(self, filesystem: Any, root: str) -> None:
         self.filesystem = filesystem
         self.root = root
+
+    def exists(self) -> bool:
+        """Whether anything lies there."""
+        self.filesystem.invalidate_cache()
+        return self.filesystem.exists(self.root)
 
     def stamps(self) -> Stamps:
         """Folders with a card."""

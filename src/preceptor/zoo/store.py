@@ -107,6 +107,10 @@ class Zoo:
         stamp = self.storage.stamp(card.name)
         self.storage.append_index(json.dumps({"stamp": stamp, **summary(card)}))
 
+    def exists(self) -> bool:
+        """Whether there is a zoo at its URL, if only an empty one."""
+        return self.storage.exists()
+
     def names(self) -> list[str]:
         """The names of all teachers, sorted."""
         return sorted(self.storage.stamps())

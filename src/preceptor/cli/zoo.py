@@ -1,0 +1,331 @@
+"""``preceptor zoo``: add, list, show, verify and remove teachers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from preceptor.cli.console import emit_json, progress, say, show_table
+from preceptor.core import PreceptorError
+
+if TYPE_CHECKING:
+    from preceptor.zoo import Card, Zoo
+
+zoo_app = typer.Typer(no_args_is_help=True, help="Keep teachers: add, list, show, verify, remove.")
+
+ZooArgument = Annotated[
+    str, typer.Argument(metavar="ZOO", help="A folder, or a URL such as s3://bucket/zoo.")
+]
+NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The teacher's name in the zoo.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+TrustOption = Annotated[bool, typer.Option("--trust-code", help="Let a python: source run its code.")]
+
+
+@zoo_app.command("add")
+def add(
+    zoo: ZooArgument,
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            help="timm:NAME, torchvision:NAME, hf:FOLDER or ORG/NAME, onnx:FILE, run:RUN, python:module:factory.",
+        ),
+    ],
+    name: Annotated[str, typer.Option("--name", "-n", help="Its name in the zoo.")],
+    weights: Annotated[
+        Path | None,
+        typer.Option("--weights", "-w", help="A .safetensors or .pth file; no code in it is run."),
+    ] = None,
+    classes: Annotated[
+        str | None,
+        typer.Option(help="Class names: a,b,c or a file (one a line, or a JSON list) or imagenet-1k."),
+    ] = None,
+    input_size: Annotated[
+        str | None, typer.Option(help="C,H,W of its inputs (or one number for vectors).")
+    ] = None,
+    resize: Annotated[
+        int | None, typer.Option(help="Resize the shorter side to this before cropping.")
+    ] = None,
+    crop: Annotated[str | None, typer.Option(help="center, squash or none.")] = None,
+    interpolation: Annotated[str | None, typer.Option(help="nearest, bilinear or bicubic.")] = None,
+    mean: Annotated[
+        str | None, typer.Option(help="Mean for each channel of images in [0, 1], or one for all.")
+    ] = None,
+    std: Annotated[
+        str | None, typer.Option(help="Standard deviation for each channel, or one for all.")
+    ] = None,
+    centers_from: Annotated[
+        str | None,
+        typer.Option(metavar="DATA", help="Data with all its classes, to compute class centres from."),
+    ] = None,
+    on_bad_image: Annotated[
+        str, typer.Option(help="In --centers-from DATA: fail, or skip and name them.")
+    ] = "fail",
+    accuracy: Annotated[float | None, typer.Option(help="On its own test set, from 0 to 1.")] = None,
+    licence: Annotated[str | None, typer.Option(help="Of the weights, such as apache-2.0.")] = None,
+    untrained: Annotated[bool, typer.Option("--untrained", help="Random weights, on purpose.")] = False,
+    linear_head: Annotated[
+        bool,
+        typer.Option(
+            "--linear-head", help="Leave out what follows the last linear layer (SqueezeNet's ReLU)."
+        ),
+    ] = False,
+    trust_code: TrustOption = False,
+    device: Annotated[str, typer.Option(help="Where to compute class centres: cpu, cuda, …")] = "cpu",
+    json_output: JsonOption = False,
+) -> None:
+    """Add a teacher, whole or not at all.
+
+    The layer that gives the logits is found and proved; a network without one, or with weights that do not
+    fit, is refused with the reason. Preprocessing is known for timm, torchvision, hf and run sources; for
+    others, or to overrule it, give --mean and --std with --input-size.
+
+    Example: preceptor zoo add zoo/ timm:resnet18 --name pets --weights pets.pth --classes cat,dog
+    """
+    from preceptor.zoo import Zoo
+
+    with progress(f"adding {name}"):
+        card = Zoo(zoo).add(
+            source,
+            name=name,
+            classes=read_classes(classes),
+            weights=weights,
+            preprocessing=_preprocessing(source, input_size, resize, crop, interpolation, mean, std),
+            centers_from=_task(centers_from, on_bad_image),
+            accuracy=accuracy,
+            licence=licence,
+            untrained=untrained,
+            linear_head=linear_head,
+            trust_code=trust_code,
+            device=device,
+        )
+    if json_output:
+        emit_json(card.model_dump(mode="json"))
+        return
+    say(
+        f"added {card.name}: {len(card.classes)} classes, {card.feature_size} features, "
+        f"head {card.head.path!r}, centres from {_centers(card)}" + ("" if card.trained else ", untrained")
+    )
+
+
+@zoo_app.command("list")
+def list_teachers(zoo: ZooArgument, json_output: JsonOption = False) -> None:
+    """List the teachers of a zoo.
+
+    Example: preceptor zoo list zoo/
+    """
+    rows = _open(zoo).listing()
+    if json_output:
+        emit_json(rows)
+        return
+    if not rows:
+        say("the zoo is empty; `preceptor zoo add` puts a teacher in")
+        return
+    from rich.table import Table
+
+    table = Table(
+        "name", "source", "classes", "features", "parameters", "input", "accuracy", "centres", box=None
+    )
+    for row in rows:
+        if "problem" in row:
+            table.add_row(row["name"], f"[red]{row['problem']}[/red]")
+            continue
+        accuracy = "" if row["accuracy"] is None else f"{row['accuracy']:.1%}"
+        table.add_row(
+            row["name"] + ("" if row["trained"] else " (untrained)"),
+            row["source"],
+            str(row["classes"]),
+            str(row["feature_size"]),
+            f"{row['parameters'] / 1e6:.2f} M",
+            "x".join(str(n) for n in row["input_size"]),
+            accuracy,
+            row["centers"],
+        )
+    show_table(table)
+
+
+@zoo_app.command("show")
+def show(zoo: ZooArgument, name: NameArgument, json_output: JsonOption = False) -> None:
+    """Show the card of a teacher.
+
+    Example: preceptor zoo show zoo/ pets
+    """
+    card = _open(zoo).card(name)
+    if json_output:
+        emit_json(card.model_dump(mode="json"))
+        return
+    preprocessing = card.preprocessing
+    shown = ", ".join(card.classes[:8]) + (", …" if len(card.classes) > 8 else "")
+    head = (
+        f"{card.head.path}, {card.head.reduction} over positions"
+        if card.head.reduction != "none"
+        else card.head.path
+    )
+    lines = {
+        "name": card.name,
+        "source": f"{card.source.kind}:{card.source.reference}" + ("" if card.trained else " (untrained)"),
+        "classes": f"{len(card.classes)}: {shown}",
+        "features": str(card.feature_size),
+        "parameters": f"{card.parameters:,}",
+        "head": head + (" (linearised: what followed it is left out)" if card.head.linearised else ""),
+        "feature maps": ", ".join(card.head.maps) or "none",
+        "centres": _centers(card),
+        "input": "x".join(str(n) for n in preprocessing.input_size),
+        "resize, crop": f"{preprocessing.resize or 'none'}, {preprocessing.crop} "
+        f"({preprocessing.interpolation})",
+        "mean, std": f"{list(preprocessing.mean)}, {list(preprocessing.std)}",
+        "accuracy": "not stated" if card.accuracy is None else f"{card.accuracy:.1%}",
+        "licence": card.licence or "not stated",
+        "added": f"{card.created:%Y-%m-%d %H:%M} UTC with "
+        f"{', '.join(f'{k} {v}' for k, v in card.versions.items())}",
+    }
+    lines |= {
+        f"file {file}": f"{record.size:,} bytes, sha256 {record.sha256}"
+        for file, record in card.files.items()
+    }
+    width = max(len(key) for key in lines)
+    for key, value in lines.items():
+        say(f"{key:<{width}}  {value}")
+
+
+@zoo_app.command("verify")
+def verify(
+    zoo: ZooArgument,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Which; all by default.")
+    ] = None,
+    trust_code: TrustOption = False,
+    json_output: JsonOption = False,
+) -> None:
+    """Check sums, load, and compare a forward pass with the one recorded when each teacher was added.
+
+    Exits with 1 if anything is wrong.
+
+    Example: preceptor zoo verify zoo/
+    """
+    opened = _open(zoo)
+    problems: dict[str, list[str]] = {}
+    chosen = names or opened.names()
+    with progress("verifying", total=len(chosen)) as bar:
+        for name in chosen:
+            problems[name] = opened.verify(name, trust_code=trust_code)
+            bar.advance(bar.task_ids[0])
+    if json_output:
+        emit_json(problems)
+    else:
+        for name, found in problems.items():
+            say(f"{name}: {'; '.join(found) or 'good'}")
+    if any(problems.values()):
+        raise typer.Exit(1)
+
+
+@zoo_app.command("remove")
+def remove(zoo: ZooArgument, name: NameArgument, json_output: JsonOption = False) -> None:
+    """Remove a teacher, or what a killed process left under its name in an object store.
+
+    Example: preceptor zoo remove zoo/ pets
+    """
+    _open(zoo).remove(name)
+    if json_output:
+        emit_json({"removed": name})
+    else:
+        say(f"removed {name}")
+
+
+def read_classes(text: str | None) -> list[str] | str | None:
+    """Class names from the command line: a list, a file, or the name of a label set."""
+    if text is None:
+        return None
+    path = Path(text)
+    if path.suffix in (".txt", ".json") or path.is_file():
+        if not path.is_file():
+            raise PreceptorError(f"no file {text!r} with class names")
+        content = path.read_text(encoding="utf-8")
+        if path.suffix != ".json":
+            return [line.strip() for line in content.splitlines() if line.strip()]
+        try:
+            names = json.loads(content)
+        except ValueError as error:
+            raise PreceptorError(f"{text!r} is no JSON: {error}") from error
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise PreceptorError(f"{text!r} holds no JSON list of names")
+        return names
+    if text.startswith("imagenet-"):
+        return text
+    return [name.strip() for name in text.split(",")]
+
+
+def _preprocessing(
+    source: str,
+    input_size: str | None,
+    resize: int | None,
+    crop: str | None,
+    interpolation: str | None,
+    mean: str | None,
+    std: str | None,
+) -> dict[str, Any] | None:
+    """The preprocessing that was asked for; None for the source's own."""
+    if all(value is None for value in (input_size, resize, crop, interpolation, mean, std)):
+        return None
+    if mean is None or std is None:
+        raise PreceptorError("a preprocessing of your own needs both --mean and --std (0 and 1 for none)")
+    size: tuple[float, ...] | None = _numbers("--input-size", input_size) if input_size else None
+    if size is None and source.startswith("onnx:"):
+        from preceptor.zoo.sources import source_module
+
+        size = source_module("onnx").input_size(source.removeprefix("onnx:"))
+    if size is None or len(size) not in (1, 3):
+        raise PreceptorError(
+            "a preprocessing of your own needs --input-size C,H,W (or one number for vectors)"
+        )
+    channels = int(size[0])
+    values: dict[str, Any] = {"input_size": [int(n) for n in size]}
+    for key, text in (("mean", mean), ("std", std)):
+        numbers = _numbers("--" + key, text)
+        values[key] = numbers * channels if len(numbers) == 1 else numbers
+    if len(size) == 3:
+        square = size[1] == size[2]
+        values["crop"] = crop or ("center" if square or resize else "squash")
+        if values["crop"] == "center":
+            values["resize"] = resize or int(min(size[1:]))
+        elif resize is not None:
+            raise PreceptorError(f"--resize goes with --crop center, not with {values['crop']}")
+    if interpolation is not None:
+        values["interpolation"] = interpolation
+    return values
+
+
+def _numbers(option: str, text: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(part) for part in text.replace("x", ",").split(","))
+    except ValueError as error:
+        raise PreceptorError(f"{option} {text!r} is no list of numbers; write them as 3,224,224") from error
+
+
+def _task(data: str | None, on_bad_image: str) -> Any:
+    if data is None:
+        return None
+    from preceptor.data import Task
+
+    task = Task(data, on_bad_image=on_bad_image)
+    for path in task.bad_images:
+        typer.echo(f"left out, cannot be read: {path}", err=True)
+    return task
+
+
+def _open(url: str) -> Zoo:
+    """A zoo that is there: a mistyped path is not an empty zoo."""
+    from preceptor.zoo import Zoo
+
+    zoo = Zoo(url)
+    if not zoo.exists():
+        raise PreceptorError(f"there is no zoo at {url!r}; `preceptor zoo add` makes one")
+    return zoo
+
+
+def _centers(card: Card) -> str:
+    words = {"stored": "stored with its training", "data": "data", "classifier": "classifier rows"}
+    return words[card.centers_source]
