@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from preceptor.cli.console import emit_json, progress, say, show_table
+from preceptor.cli.zoo_options import parse_preprocessing, read_classes
 from preceptor.core import PreceptorError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def add(
         str,
         typer.Argument(
             metavar="SOURCE",
-            help="timm:NAME, torchvision:NAME, hf:FOLDER or ORG/NAME, onnx:FILE, run:RUN, python:module:factory.",
+            help="timm:NAME, torchvision:NAME, hf:FOLDER, onnx:FILE, run:RUN or python:module:factory.",
         ),
     ],
     name: Annotated[str, typer.Option("--name", "-n", help="Its name in the zoo.")],
@@ -61,9 +61,7 @@ def add(
         str | None,
         typer.Option(metavar="DATA", help="Data with all its classes, to compute class centres from."),
     ] = None,
-    on_bad_image: Annotated[
-        str, typer.Option(help="In --centers-from DATA: fail, or skip and name them.")
-    ] = "fail",
+    on_bad_image: Annotated[str, typer.Option(help="In that data: fail, or skip and name.")] = "fail",
     accuracy: Annotated[float | None, typer.Option(help="On its own test set, from 0 to 1.")] = None,
     licence: Annotated[str | None, typer.Option(help="Of the weights, such as apache-2.0.")] = None,
     untrained: Annotated[bool, typer.Option("--untrained", help="Random weights, on purpose.")] = False,
@@ -93,7 +91,7 @@ def add(
             name=name,
             classes=read_classes(classes),
             weights=weights,
-            preprocessing=_preprocessing(source, input_size, resize, crop, interpolation, mean, std),
+            preprocessing=parse_preprocessing(source, input_size, resize, crop, interpolation, mean, std),
             centers_from=_task(centers_from, on_bad_image),
             accuracy=accuracy,
             licence=licence,
@@ -233,76 +231,6 @@ def remove(zoo: ZooArgument, name: NameArgument, json_output: JsonOption = False
         emit_json({"removed": name})
     else:
         say(f"removed {name}")
-
-
-def read_classes(text: str | None) -> list[str] | str | None:
-    """Class names from the command line: a list, a file, or the name of a label set."""
-    if text is None:
-        return None
-    path = Path(text)
-    if path.suffix in (".txt", ".json") or path.is_file():
-        if not path.is_file():
-            raise PreceptorError(f"no file {text!r} with class names")
-        content = path.read_text(encoding="utf-8")
-        if path.suffix != ".json":
-            return [line.strip() for line in content.splitlines() if line.strip()]
-        try:
-            names = json.loads(content)
-        except ValueError as error:
-            raise PreceptorError(f"{text!r} is no JSON: {error}") from error
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise PreceptorError(f"{text!r} holds no JSON list of names")
-        return names
-    if text.startswith("imagenet-"):
-        return text
-    return [name.strip() for name in text.split(",")]
-
-
-def _preprocessing(
-    source: str,
-    input_size: str | None,
-    resize: int | None,
-    crop: str | None,
-    interpolation: str | None,
-    mean: str | None,
-    std: str | None,
-) -> dict[str, Any] | None:
-    """The preprocessing that was asked for; None for the source's own."""
-    if all(value is None for value in (input_size, resize, crop, interpolation, mean, std)):
-        return None
-    if mean is None or std is None:
-        raise PreceptorError("a preprocessing of your own needs both --mean and --std (0 and 1 for none)")
-    size: tuple[float, ...] | None = _numbers("--input-size", input_size) if input_size else None
-    if size is None and source.startswith("onnx:"):
-        from preceptor.zoo.sources import source_module
-
-        size = source_module("onnx").input_size(source.removeprefix("onnx:"))
-    if size is None or len(size) not in (1, 3):
-        raise PreceptorError(
-            "a preprocessing of your own needs --input-size C,H,W (or one number for vectors)"
-        )
-    channels = int(size[0])
-    values: dict[str, Any] = {"input_size": [int(n) for n in size]}
-    for key, text in (("mean", mean), ("std", std)):
-        numbers = _numbers("--" + key, text)
-        values[key] = numbers * channels if len(numbers) == 1 else numbers
-    if len(size) == 3:
-        square = size[1] == size[2]
-        values["crop"] = crop or ("center" if square or resize else "squash")
-        if values["crop"] == "center":
-            values["resize"] = resize or int(min(size[1:]))
-        elif resize is not None:
-            raise PreceptorError(f"--resize goes with --crop center, not with {values['crop']}")
-    if interpolation is not None:
-        values["interpolation"] = interpolation
-    return values
-
-
-def _numbers(option: str, text: str) -> tuple[float, ...]:
-    try:
-        return tuple(float(part) for part in text.replace("x", ",").split(","))
-    except ValueError as error:
-        raise PreceptorError(f"{option} {text!r} is no list of numbers; write them as 3,224,224") from error
 
 
 def _task(data: str | None, on_bad_image: str) -> Any:
