@@ -13,8 +13,47 @@ import inspect
 from collections.abc import Callable
 
 from preceptor.core import PreceptorError
+from preceptor.metrics.gbc import gbc
+from preceptor.metrics.hscore import hscore
+from preceptor.metrics.knn import knn
+from preceptor.metrics.leep import leep
+from preceptor.metrics.lfc import lfc
+from preceptor.metrics.logme import logme
+from preceptor.metrics.nce import nce
+from preceptor.metrics.nleep import nleep
+from preceptor.metrics.otce import otce
+from preceptor.metrics.parc import parc
+from preceptor.metrics.probe import probe
+from preceptor.metrics.sfda import sfda
+from preceptor.metrics.sinkhorn import (
+    Assessment,
+    ClassPair,
+    sinkhorn,
+    sinkhorn_assessment,
+    sinkhorn_between,
+    sinkhorn_exact,
+    sinkhorn_single,
+)
+from preceptor.metrics.transrate import transrate
 
-METRICS: dict[str, Callable[..., float]] = {}
+METRICS: dict[str, Callable[..., float]] = {
+    "sinkhorn": sinkhorn,
+    "sinkhorn-single": sinkhorn_single,
+    "sinkhorn-exact": sinkhorn_exact,
+    "logme": logme,
+    "leep": leep,
+    "nleep": nleep,
+    "nce": nce,
+    "hscore": hscore,
+    "gbc": gbc,
+    "otce": otce,
+    "transrate": transrate,
+    "sfda": sfda,
+    "parc": parc,
+    "lfc": lfc,
+    "probe": probe,
+    "knn": knn,
+}
 
 
 def needs(name: str) -> tuple[str, ...]:
@@ -25,4 +64,27 @@ def needs(name: str) -> tuple[str, ...]:
     return tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty)
 
 
-__all__ = ["METRICS", "needs"]
+__all__ = [
+    "METRICS",
+    "Assessment",
+    "ClassPair",
+    "gbc",
+    "hscore",
+    "knn",
+    "leep",
+    "lfc",
+    "logme",
+    "nce",
+    "needs",
+    "nleep",
+    "otce",
+    "parc",
+    "probe",
+    "sfda",
+    "sinkhorn",
+    "sinkhorn_assessment",
+    "sinkhorn_between",
+    "sinkhorn_exact",
+    "sinkhorn_single",
+    "transrate",
+]

@@ -37,11 +37,7 @@ class Design:
     gram: Tensor  # (d, d) lower triangle of X^T X, or (N, N) of X X^T when N < d
     mean: Array  # (d,) float64
     scale: float
-
-    @property
-    def dual(self) -> bool:
-        """Whether products between samples are fewer than products between dimensions."""
-        return len(self.values) < self.values.shape[1]
+    dual: bool  # whether `gram` holds the products between samples
 
 
 @dataclass(frozen=True)
@@ -72,7 +68,7 @@ def prepare(features: Array) -> Design:
     scale = 1.0 if constant else norm
     values = torch.zeros_like(values) if constant else values.mul_(1 / norm)
     dual = len(features) < features.shape[1]
-    return Design(values, half_gram(values if dual else values.T), mean, scale)
+    return Design(values, half_gram(values if dual else values.T), mean, scale, dual)
 
 
 def half_gram(rows: Tensor, blocks: int = 8) -> Tensor:

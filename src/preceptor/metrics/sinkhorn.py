@@ -1,0 +1,262 @@
+"""The paper's metric (Sec. 5): how far a teacher's predictions have to travel to become a student's."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from preceptor.core import PreceptorError
+from preceptor.metrics.inputs import Array, as_labels, as_matrix, class_sums, softmax
+from preceptor.metrics.linear_probe import STRENGTH, fit_probe, prepare
+from preceptor.ot import SinkhornResult, SinkhornWarning, cost_matrix
+from preceptor.ot import sinkhorn as solve
+
+EPSILON, TEMPERATURE = 0.1, 3.0
+
+
+class ClassPair(NamedTuple):
+    """A class of the teacher that feeds one of the student's, and how."""
+
+    teacher: str
+    student: str
+    share: float  # of the student class's mass that comes from the teacher class
+    cost: float
+
+
+@dataclass(frozen=True)
+class Assessment:
+    """What the metric found out about one teacher."""
+
+    score: float  # minus the mean of `instance_values`: higher is better
+    instance_values: Array  # (N,) entropic values S_epsilon of Eq. (5), entropy and all; they can be negative
+    transport_cost: float  # mean <T, M>, the part of the mean value that is transport
+    cost: Array  # (C_T, C_S) M of Eq. (7)
+    plan: Array  # (C_T, C_S) mean of the N transport plans; it sums to 1
+    converged: float  # share of the N problems that reached the tolerance
+    probe_accuracy: float | None  # on the samples the probe was fitted to; None where a student was given
+    probe_loss: float | None
+
+    def pairs(
+        self, teacher_classes: Sequence[str], student_classes: Sequence[str], top: int | None = 10
+    ) -> tuple[ClassPair, ...]:
+        """The teacher class that gives most to each student class, the most one-sided matches first.
+
+        Args:
+            teacher_classes: C_T names.
+            student_classes: C_S names.
+            top: how many pairs at most; None for one for each student class.
+        """
+        if (len(teacher_classes), len(student_classes)) != self.plan.shape:
+            raise PreceptorError(
+                f"{len(teacher_classes)} teacher and {len(student_classes)} student class names came; "
+                f"expected {self.plan.shape[0]} and {self.plan.shape[1]}"
+            )
+        shares = self.plan / np.maximum(self.plan.sum(axis=0), np.finfo(np.float64).tiny)
+        best = shares.argmax(axis=0)
+        found = [
+            ClassPair(teacher_classes[m], student_classes[n], float(shares[m, n]), float(self.cost[m, n]))
+            for n, m in enumerate(best)
+        ]
+        return tuple(sorted(found, key=lambda pair: -pair.share)[:top])
+
+
+def sinkhorn(*, features: Any, labels: Any, logits: Any, classifier: Any, **options: Any) -> float:
+    """Minus the mean Sinkhorn distance between teacher and probe, Eq. (24) with Approximation II, Alg. 4.
+
+    The number is the entropic value `<T, M> - epsilon H(T)`, negated. Options are those of
+    `sinkhorn_assessment`, which gives the parts as well.
+    """
+    return sinkhorn_assessment(
+        features=features, labels=labels, logits=logits, classifier=classifier, **options
+    ).score
+
+
+def sinkhorn_assessment(
+    *,
+    features: Any,
+    labels: Any,
+    logits: Any,
+    classifier: Any = None,
+    centers: Any = None,
+    epsilon: float = EPSILON,
+    temperature: float = TEMPERATURE,
+    normalize: bool = True,
+    center: bool = False,
+    strength: float = STRENGTH,
+    tolerance: float = 1e-3,
+    student_classes: Sequence[str] | None = None,
+    **_unused: Any,
+) -> Assessment:
+    """Fit a probe to the teacher's features and transport the teacher's predictions to the probe's.
+
+    Args:
+        features: (N, d) of the teacher on the student's training set.
+        labels: (N,) of the student's classes; every class needs a sample, or it has no centre.
+        logits: (N, C_T) of the teacher.
+        classifier: (C_T, d) rows of the teacher's last layer; they stand for its class centres, Eq. (8).
+        centers: (C_T, d) centres of the teacher's classes; where they are given they replace the rows.
+        epsilon: weight of the entropy.
+        temperature: of both softmaxes.
+        normalize: put both sides' centres on the unit sphere (notes, item 2).
+        center: subtract each side's mean centre first.
+        strength: of the probe's fit, scikit-learn's C; see `preceptor.metrics.linear_probe`.
+        tolerance: L1 marginal error of the plans. The value is off by less than its square in practice, being
+            stationary at the solution.
+        student_classes: names for the error that a class without samples raises; they also set C_S.
+    """
+    features = as_matrix(features, "features")
+    logits = as_matrix(logits, "logits", rows=len(features))
+    labels = _complete(as_labels(labels, len(features)), student_classes)
+    classes = int(labels.max()) + 1
+    cost = _cost(features, labels, classes, classifier, centers, logits.shape[1], normalize, center)
+    probe = fit_probe(prepare(features), labels, classes, strength=strength)
+    parts = _transport(logits, probe.logits.numpy(), cost, epsilon, temperature, tolerance)
+    accuracy = float((probe.logits.argmax(dim=1).numpy() == labels).mean())
+    return Assessment(*parts, accuracy, probe.loss)
+
+
+def sinkhorn_between(
+    *,
+    features: Any,
+    labels: Any,
+    logits: Any,
+    classifier: Any,
+    student_logits: Any,
+    centers: Any = None,
+    epsilon: float = EPSILON,
+    temperature: float = TEMPERATURE,
+    normalize: bool = True,
+    center: bool = False,
+    tolerance: float = 1e-3,
+    student_classes: Sequence[str] | None = None,
+    **_unused: Any,
+) -> Assessment:
+    """Transport the teacher's predictions to those of a trained student instead of a probe's.
+
+    With a student trained without the teacher this is Approximation I, with one distilled from the teacher
+    Eq. (24) itself. Arguments as for `sinkhorn_assessment`.
+    """
+    features = as_matrix(features, "features")
+    logits = as_matrix(logits, "logits", rows=len(features))
+    student_logits = as_matrix(student_logits, "student_logits", rows=len(features))
+    classes = student_logits.shape[1]
+    labels = _complete(as_labels(labels, len(features)), student_classes or range(classes))
+    cost = _cost(features, labels, classes, classifier, centers, logits.shape[1], normalize, center)
+    parts = _transport(logits, student_logits, cost, epsilon, temperature, tolerance)
+    return Assessment(*parts, None, None)
+
+
+def sinkhorn_single(
+    *, features: Any, labels: Any, logits: Any, classifier: Any, student_logits: Any, **options: Any
+) -> float:
+    """Approximation I: `student_logits` of one student, trained without any teacher, for all teachers."""
+    return _score_between(features, labels, logits, classifier, student_logits, options)
+
+
+def sinkhorn_exact(
+    *, features: Any, labels: Any, logits: Any, classifier: Any, student_logits: Any, **options: Any
+) -> float:
+    """Eq. (24): `student_logits` of a student that was distilled from this very teacher."""
+    return _score_between(features, labels, logits, classifier, student_logits, options)
+
+
+def _score_between(
+    features: Any, labels: Any, logits: Any, classifier: Any, student_logits: Any, options: dict[str, Any]
+) -> float:
+    return sinkhorn_between(
+        features=features,
+        labels=labels,
+        logits=logits,
+        classifier=classifier,
+        student_logits=student_logits,
+        **options,
+    ).score
+
+
+def _complete(labels: Array, names: Sequence[Any] | None) -> Array:
+    """The labels, if every class has a sample; a class without one has no centre in Eq. (6)."""
+    classes = int(labels.max()) + 1 if names is None else len(names)
+    if labels.max() >= classes:
+        raise PreceptorError(f"labels go up to {labels.max()}; expected less than {classes}, the class count")
+    absent = np.flatnonzero(np.bincount(labels, minlength=classes) == 0)
+    if len(absent):
+        name = int(absent[0]) if names is None else names[int(absent[0])]
+        raise PreceptorError(
+            f"class {name!r} has no sample ({len(absent)} of {classes} classes have none), so it has no "
+            f"centre; add samples of it or leave it out of the task"
+        )
+    return labels
+
+
+def _cost(
+    features: Array,
+    labels: Array,
+    classes: int,
+    classifier: Any,
+    centers: Any,
+    teacher_classes: int,
+    normalize: bool,
+    center: bool,
+) -> Tensor:
+    """M of Eq. (7), in float64, from the centres of Eq. (6) and of Eq. (8) or the teacher's own."""
+    name = "classifier" if centers is None else "centers"
+    teacher = as_matrix(
+        classifier if centers is None else centers, name, rows=teacher_classes, columns=features.shape[1]
+    ).astype(np.float64)
+    counts = np.bincount(labels, minlength=classes)
+    student = class_sums(features, labels, classes) / counts[:, None]  # Eq. (6)
+    if center:
+        teacher, student = teacher - teacher.mean(axis=0), student - student.mean(axis=0)
+    if normalize:
+        teacher, student = _unit_rows(teacher), _unit_rows(student)  # Eq. (8), and the student's side alike
+    return cost_matrix(torch.from_numpy(teacher), torch.from_numpy(student), normalize=False)
+
+
+def _unit_rows(points: Array) -> Array:
+    """Rows divided by their norm; a zero row stays at the origin, 1 away from everything on the sphere."""
+    norms = np.linalg.norm(points, axis=1, keepdims=True)
+    return points / np.where(norms > 0, norms, 1)
+
+
+def _transport(
+    logits: Array, student_logits: Array, cost: Tensor, epsilon: float, temperature: float, tolerance: float
+) -> tuple[float, Array, float, Array, Array, float]:
+    """Score, values, mean transport cost, M, mean plan and the share that converged."""
+    if not temperature > 0:
+        raise PreceptorError(f"temperature is {temperature}; expected a positive number")
+    p = torch.from_numpy(softmax(logits.astype(np.float32, copy=False), temperature))
+    q = torch.from_numpy(softmax(student_logits.astype(np.float32, copy=False), temperature))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SinkhornWarning)  # `converged` says it, for each assessment
+        result = solve(p, q, cost.float(), epsilon=epsilon, tolerance=tolerance)
+    values = result.value.double().numpy()
+    plan = mean_plan(result)
+    transport_cost = float((plan * cost).sum())
+    share = float(result.converged.float().mean())
+    return -float(values.mean()), values, transport_cost, cost.numpy(), plan.numpy(), share
+
+
+def mean_plan(result: SinkhornResult) -> Tensor:
+    """The mean over the batch of diag(u_i) K diag(v_i), (m, n) in float64, without a single plan in memory.
+
+    It is K * (U^T V) / B, two matrix products in all. Where exp leaves float64's range, plans are summed one
+    after the other in the log domain; the result is the same.
+    """
+    beta = result.beta.double() / result.epsilon
+    scaling = torch.exp(beta - beta.amax(dim=1, keepdim=True))  # v_i, (B, n)
+    cost = result.cost.double()
+    kernel = torch.exp(-(cost - cost.amin(dim=1, keepdim=True)) / result.epsilon)  # rows may be scaled freely
+    sums = scaling @ kernel.T  # (B, m)
+    if bool((sums > 1e-280).all()):
+        # Row sums of a plan are p, so u = p / (K v).
+        return kernel * ((result.p.double() / sums).T @ scaling) / len(scaling)
+    total = torch.zeros_like(cost)
+    for p, potential in zip(result.p.double(), beta, strict=True):
+        total += p[:, None] * torch.softmax(potential - cost / result.epsilon, dim=1)
+    return total / len(scaling)
