@@ -7,8 +7,8 @@ from typing import Any, Literal
 import numpy as np
 
 from preceptor.core import PreceptorError
-from preceptor.metrics.inputs import Array, as_matrix, class_sums, compact_labels
-from preceptor.metrics.scatter import scatter
+from preceptor.metrics.inputs import Array, as_matrix, compact_labels
+from preceptor.metrics.scatter import membership, scatter
 
 DIMENSIONS = 64  # of the principal subspace, as in the paper
 
@@ -46,8 +46,9 @@ def gbc(
         return -float(classes * (classes - 1))
     axes = moments.leading[1][:, :DIMENSIONS]
     projected = values @ axes.astype(values.dtype) - moments.mean @ axes  # (N, k)
-    means = class_sums(projected, indices, classes) / moments.counts[:, None]
-    squares = class_sums((projected - means[indices]) ** 2, indices, classes)
+    members = membership(indices, classes)
+    means = members @ projected / moments.counts[:, None]
+    squares = members @ ((projected - means[indices]) ** 2)
     variances = _variances(squares, moments.counts, float(projected.var(axis=0).mean()))
     if covariance == "spherical":
         variances = np.repeat(variances.mean(axis=1, keepdims=True), variances.shape[1], axis=1)

@@ -8,9 +8,10 @@ import numpy as np
 import torch
 
 from preceptor.core import PreceptorError
-from preceptor.metrics.inputs import Array, as_matrix, class_sums, compact_labels
+from preceptor.metrics.inputs import Array, as_matrix, compact_labels
 from preceptor.metrics.nce import negative_conditional_entropy
 from preceptor.metrics.sampling import stratified_rows
+from preceptor.metrics.scatter import membership
 from preceptor.ot import sinkhorn
 
 
@@ -65,7 +66,7 @@ def otce(
     shares = np.bincount(every) / len(every)
     mass = (shares / np.bincount(indices))[indices]  # each class keeps its share of the whole
     plan, distance = _transport(source, target, mass, epsilon, tolerance)
-    joint = class_sums(plan.T, indices, classes)  # (C, C_T)
+    joint = membership(indices, classes) @ plan.T  # (C, C_T)
     return negative_conditional_entropy(joint) - distance_weight * distance
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from preceptor.metrics.inputs import Array, as_matrix, class_sums, compact_labels
-from preceptor.metrics.scatter import BLOCK, Scatter, leading_eigenpairs, scatter, working_type
+from preceptor.metrics.inputs import Array, as_matrix, compact_labels
+from preceptor.metrics.scatter import BLOCK, Scatter, leading_eigenpairs, membership, scatter, working_type
 
 RATE = 5.0  # a of the paper in lambda = exp(-a sigma)
 SMALLEST = 1e-10  # of lambda, as features with a large spread would leave no regularisation at all
@@ -62,7 +62,7 @@ def sfda(*, features: Any, labels: Any, **_unused: Any) -> float:
         # Around the first class means, which are close by; the difference is taken out below.
         shifted = _mix(block, surety[rows], others.astype(kind)[own]) - means.astype(kind)[own]
         scatter_sum += shifted.T @ shifted
-        sums += class_sums(shifted, own, classes)
+        sums += membership(own, classes, kind) @ shifted
     drift = sums / moments.counts[:, None]
     within = scatter_sum / len(values) - _weighted_outer(drift, moments.counts)
     second = _discriminant(within, means + drift, log_shares, strength, jitter, moments.dimensions)
