@@ -1,0 +1,86 @@
+"""Run by the tests in a process of its own: children that add teachers, and are killed or race each other.
+
+It forks after its imports, so that a trial takes milliseconds; the tests' own process has threads and must not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+import torch
+
+from preceptor.zoo import Zoo
+from preceptor.zoo.adding import parse_source, prepare
+
+torch.set_num_threads(1)
+
+
+def fork(work: Callable[[], None]) -> int:
+    child = os.fork()
+    if child == 0:
+        try:
+            work()
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    return child
+
+
+def kill(url: str, run: str, trials: int, seed: int) -> dict[str, object]:
+    """Kill each add at a random moment of its life; half the trials aim at the storing alone."""
+    zoo, chance = Zoo(url), random.Random(seed)
+    zoo.add(f"run:{run}", name="first")  # pays for imports that the children then share
+    began = time.perf_counter()
+    zoo.add(f"run:{run}", name="whole")
+    whole = time.perf_counter() - began
+    options = {"centers": None, "centers_from": None, "accuracy": None, "licence": None, "device": "cpu"}
+    request = parse_source(f"run:{run}")
+    finished, killed = ["first", "whole"], 0
+    for trial in range(trials):
+        name = f"t{trial}"
+        if trial % 2:
+            child = fork(lambda name=name: zoo.add(f"run:{run}", name=name))
+            time.sleep(chance.uniform(0, 3 * whole))
+        else:
+            prepared = prepare(request, name=name, **options)
+            child = fork(lambda prepared=prepared: zoo.commit(prepared.card, prepared.files))
+            time.sleep(chance.uniform(0, whole))
+        os.kill(child, signal.SIGKILL)
+        status = os.waitpid(child, 0)[1]
+        if os.WIFSIGNALED(status):
+            killed += 1
+        elif os.WEXITSTATUS(status) == 0:
+            finished.append(name)
+        else:
+            raise SystemExit(f"an add failed with {status}")
+    return {"finished": finished, "killed": killed, "seconds": whole}
+
+
+def race(url: str, run: str, processes: int, each: int) -> dict[str, object]:
+    """Several processes add teachers of their own and fight over one name."""
+
+    def work(number: int) -> None:
+        zoo = Zoo(url)
+        for index in range(each):
+            zoo.add(f"run:{run}", name=f"p{number}-{index}")
+            zoo.listing()
+        try:
+            zoo.add(f"run:{run}", name="same")
+        except ValueError:
+            os._exit(7)
+
+    children = [fork(lambda number=number: work(number)) for number in range(processes)]
+    statuses = [os.WEXITSTATUS(os.waitpid(child, 0)[1]) for child in children]
+    return {"statuses": sorted(statuses)}
+
+
+if __name__ == "__main__":
+    task, url, run, first, second = sys.argv[1:]
+    outcome = {"kill": kill, "race": race}[task](url, run, int(first), int(second))
+    print(json.dumps(outcome))
