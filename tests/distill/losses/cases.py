@@ -115,7 +115,7 @@ def with_padding(name: str, step: Step, extra: int = 2) -> Step:
     return replace(
         step,
         images=padded(step.images, count),
-        labels=torch.cat([step.labels, torch.zeros(extra, dtype=torch.long)]),
+        labels=torch.cat([step.labels, torch.full((extra,), 2)]),
         targets=torch.cat([step.targets, torch.full((extra, 3), 1 / 3, dtype=torch.float64)]),
         weights=torch.cat([step.weights, torch.zeros(extra)]),
         indices=torch.cat([step.indices, torch.zeros(extra, dtype=torch.long)]),

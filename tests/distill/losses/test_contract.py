@@ -137,11 +137,13 @@ def test_every_parameter_of_the_method_is_trained(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_padding_has_no_say(name):
     context = make_context(same=name in SAME)
-    method = build(name, context)
+    # A margin that every pair of unit vectors is inside of, so that each negative counts.
+    method = build(name, context, **({"margin": 2.1} if name == "aml" else {}))
     other = copy.deepcopy(method)
     for seed in (1, 2):  # memories have to agree too
-        plain, padded = make_step(name, context, seed=seed), make_step(name, context, seed=seed)
-        padded = with_padding(name, padded)
+        plain = make_step(name, context, seed=seed)
+        plain = replace(plain, labels=plain.labels % 2)  # padding has the third label: nobody else may see it
+        padded = with_padding(name, plain)
         inputs = leaves(padded)
         expected, terms = method(plain), other(padded)
         for key, value in expected.items():
@@ -215,6 +217,17 @@ def cast(step: Step, dtype: torch.dtype) -> Step:
     return replace(
         step, student=output(step.student), teacher=output(step.teacher), targets=step.targets.float()
     )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_student_that_diverged_shows_as_nan(name):
+    context = make_context(same=name in SAME)
+    step = make_step(name, context)
+    for values in (step.student.logits, step.student.features, *step.student.maps):
+        values[1] = torch.nan
+    terms = build(name, context)(step)
+    assert torch.isnan(terms["task"])
+    assert any(torch.isnan(value) for key, value in terms.items() if key != "task") == (name != "none")
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -12,9 +12,8 @@ def unit_rows(points: Tensor, epsilon: float = 1e-8) -> Tensor:
 
 
 def safe_root(squares: Tensor, epsilon: float = 1e-12) -> Tensor:
-    """The square root with gradient 0, not infinity, at 0."""
-    positive = squares > epsilon
-    return torch.where(positive, squares.clamp_min(epsilon).sqrt(), torch.zeros_like(squares))
+    """The square root with gradient 0, not infinity, at 0; NaN stays NaN."""
+    return torch.where(squares <= epsilon, torch.zeros_like(squares), squares.clamp_min(epsilon).sqrt())
 
 
 def distances(first: Tensor, second: Tensor) -> Tensor:

@@ -23,7 +23,8 @@ def assign_channels(cost: Tensor) -> Tensor:
     """
     student, teacher = cost.shape
     groups, copies = max(1, teacher // student), math.ceil(student / teacher)
-    table = cost.detach().double().cpu().repeat(groups, copies).numpy()
+    # NaN from a student that diverged is for the loss to show, not for the solver to refuse.
+    table = cost.detach().double().nan_to_num().cpu().repeat(groups, copies).numpy()
     _, columns = linear_sum_assignment(table)
     return torch.as_tensor(columns % teacher).reshape(groups, student)
 

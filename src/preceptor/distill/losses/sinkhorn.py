@@ -115,11 +115,17 @@ class Sinkhorn(Method):
         self.register_buffer("student_cost", costs.student if debiased else None)
 
     def transport(self, teacher_logits: Tensor, student_logits: Tensor) -> Tensor:
-        """S_ε of each row: (B,)."""
-        teacher = (teacher_logits / self.temperature).softmax(dim=1)  # (B, C_T)
-        student = (student_logits / self.temperature).softmax(dim=1)  # (B, C_S)
-        dtype = torch.promote_types(teacher.dtype, student.dtype)
-        teacher, student, cost = teacher.to(dtype), student.to(dtype), self.cost.to(dtype)
+        """S_ε of each row: (B,); NaN where a prediction is, which the solver would refuse for all rows."""
+        dtype = torch.promote_types(teacher_logits.dtype, student_logits.dtype)
+        teacher = (teacher_logits.to(dtype) / self.temperature).softmax(dim=1)  # (B, C_T)
+        student = (student_logits.to(dtype) / self.temperature).softmax(dim=1)  # (B, C_S)
+        broken = teacher.isnan().any(dim=1) | student.isnan().any(dim=1)
+        teacher = torch.where(broken[:, None], 1 / teacher.shape[1], teacher)
+        student = torch.where(broken[:, None], 1 / student.shape[1], student)
+        return self._values(teacher, student).masked_fill(broken, torch.nan)
+
+    def _values(self, teacher: Tensor, student: Tensor) -> Tensor:
+        cost = self.cost.to(student.dtype)
         if self.teacher_cost is None or self.student_cost is None:
             return ot.sinkhorn_distance(
                 teacher, student, cost, self.epsilon, self.tolerance, self.max_iterations
@@ -128,8 +134,8 @@ class Sinkhorn(Method):
             teacher,
             student,
             cost,
-            self.teacher_cost.to(dtype),
-            self.student_cost.to(dtype),
+            self.teacher_cost.to(cost.dtype),
+            self.student_cost.to(cost.dtype),
             self.epsilon,
             self.tolerance,
             self.max_iterations,

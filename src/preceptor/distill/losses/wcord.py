@@ -58,7 +58,7 @@ class WassersteinContrastive(Method):
         result = ot.sinkhorn(
             mass[None],
             mass[None],
-            cost.detach(),
+            cost.detach().nan_to_num(),  # the solver refuses NaN; the product with the cost is NaN again
             epsilon=self.epsilon,
             tolerance=self.tolerance,
             max_iterations=self.max_iterations,
