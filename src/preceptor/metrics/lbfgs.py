@@ -26,7 +26,8 @@ class Spaces:
 
     Parameters are (n + 1, C): weights, or for N < d coefficients of the samples (W = X^T A, where all steps
     lie), and the bias in the last row. The dual of a block is what its plain product with another block takes
-    to be the inner product of the weights: itself, or for N < d its product with X X^T.
+    to be the inner product of the weights: itself, or for N < d its product with X X^T. That form wants
+    float64: the coefficients reach `strength`, and X X^T has a kernel in which they are large for nothing.
     """
 
     values: Tensor  # (N, d)
@@ -69,7 +70,7 @@ class Spaces:
 
     def weight(self, block: Tensor) -> Tensor:
         """The weights (d, C) of the parameters."""
-        return self.values.T @ block[:-1] if self.is_dual else block[:-1]
+        return self.values.T.to(block.dtype) @ block[:-1] if self.is_dual else block[:-1]
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class Solution:
 
 def minimize(spaces: Spaces, labels: Tensor, classes: int, tolerance: float, max_iterations: int) -> Solution:
     """The minimum of cross-entropy plus penalty, to a duality gap of `tolerance` times the loss."""
-    target = torch.nn.functional.one_hot(labels, classes).to(spaces.values.dtype)  # (N, C)
+    target = torch.nn.functional.one_hot(labels, classes).to(spaces.factor.dtype)  # (N, C)
     history: deque[_Pair] = deque(maxlen=MEMORY)
     point = _ridge(spaces, target)
     gradient, dual, gap = _gradient(spaces, point, target)
@@ -97,7 +98,10 @@ def minimize(spaces: Spaces, labels: Tensor, classes: int, tolerance: float, max
         direction_dual = spaces.dual_of(direction, image)
         length, moved = _search(spaces, point, target, direction, direction_dual, image, dual)
         if moved.loss >= point.loss:
-            break  # float32 has no digits left to go down by
+            if not history:
+                break  # there are no digits left to go down by
+            history.clear()
+            continue
         old_gradient, old_dual, point = gradient, dual, moved
         gradient, dual, gap = _gradient(spaces, point, target)
         change, change_dual = gradient - old_gradient, dual - old_dual

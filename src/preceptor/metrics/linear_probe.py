@@ -34,7 +34,7 @@ class Design:
     """Centred and scaled features with what their products share: made once, fitted many times."""
 
     values: Tensor  # (N, d) float32, mean |x|^2 = 1
-    gram: Tensor  # (d, d) lower triangle of X^T X, or (N, N) of X X^T when N < d
+    gram: Tensor  # (d, d) lower triangle of X^T X, or (N, N) of X X^T in float64 when N < d
     mean: Array  # (d,) float64
     scale: float
     dual: bool  # whether `gram` holds the products between samples
@@ -68,7 +68,7 @@ def prepare(features: Array) -> Design:
     scale = 1.0 if constant else norm
     values = torch.zeros_like(values) if constant else values.mul_(1 / norm)
     dual = len(features) < features.shape[1]
-    return Design(values, half_gram(values if dual else values.T), mean, scale, dual)
+    return Design(values, half_gram(values.double() if dual else values.T), mean, scale, dual)
 
 
 def half_gram(rows: Tensor, blocks: int = 8) -> Tensor:
@@ -106,5 +106,11 @@ def fit_probe(
     weight = spaces.weight(solution.parameters).T.double() / design.scale
     bias = solution.parameters[-1].double() - weight @ torch.from_numpy(design.mean)
     return Probe(
-        solution.logits, weight, bias, solution.loss, solution.gap, solution.iterations, solution.converged
+        solution.logits.float(),
+        weight,
+        bias,
+        solution.loss,
+        solution.gap,
+        solution.iterations,
+        solution.converged,
     )

@@ -34,7 +34,7 @@ def logme(*, features: Any, labels: Any, **_unused: Any) -> float:
 
 def log_evidence(seen: Spectrum, samples: int) -> Array:
     """The greatest log evidence of each class, divided by the number of samples; (C,)."""
-    top = max(float(seen.values[-1]), np.finfo(np.float64).tiny)
+    top = float(seen.values[-1]) or 1.0  # features of zeros: any t will do
     grid = np.linspace(-14, 14, _GRID) * np.log(10) + np.log(top)  # log t
     shrink = 1 / (1 + seen.values[:, None] * np.exp(-grid))  # (k, T), t / (sigma + t)
     values = _profile(seen, seen.energies @ (1 - shrink), -np.log(shrink).sum(axis=0), samples)

@@ -1,0 +1,131 @@
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import LeaveOneOut, cross_val_predict
+
+from preceptor.core import PreceptorError
+from preceptor.metrics import probe
+from preceptor.metrics.linear_probe import fit_probe, half_gram, prepare
+from tests.metrics.rival_cases import task
+from tests.oracles.metrics import converged_probe, probe_loss, scaled
+
+SHAPES = {
+    "N > d": {"samples": 300, "dimensions": 20},
+    "N < d": {"samples": 60, "dimensions": 150},
+    "N = d": {"samples": 50, "dimensions": 50},
+    "d = 1": {"samples": 80, "dimensions": 1},
+    "easy": {"samples": 200, "dimensions": 30, "signal": 6.0},
+    "hard": {"samples": 200, "dimensions": 30, "signal": 0.0},
+    "many classes": {"samples": 240, "dimensions": 40, "classes": 60},
+    "one sample a class": {"samples": 30, "dimensions": 10, "classes": 30},
+}
+
+
+def fit(inputs, **options):
+    return fit_probe(
+        prepare(inputs["features"]), inputs["labels"], int(inputs["labels"].max()) + 1, **options
+    )
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_loss_is_within_a_percent_of_a_converged_fit(shape, dtype):
+    inputs = task(**SHAPES[shape], dtype=dtype)
+    fitted = fit(inputs)
+    logits, loss = converged_probe(inputs["features"], inputs["labels"])
+    assert fitted.converged
+    assert loss * (1 - 1e-5) <= fitted.loss <= loss * 1.01
+    assert fitted.loss - loss <= fitted.gap + 1e-6  # the gap is a bound
+    entropies = (converged_cross_entropy(x, inputs["labels"]) for x in (fitted.logits.numpy(), logits))
+    np.testing.assert_allclose(*entropies, rtol=0.01)
+
+
+def converged_cross_entropy(logits, labels):
+    return probe_loss(logits.astype(np.float64), np.zeros(1), labels)
+
+
+@pytest.mark.parametrize("strength", [0.1, 10.0, 1000.0])
+@pytest.mark.parametrize("shape", ["N > d", "N < d"])
+def test_tight_tolerance_gives_the_same_model(shape, strength):
+    inputs = task(**SHAPES[shape])
+    fitted = fit(inputs, tolerance=1e-5, strength=strength, max_iterations=1000)
+    logits, _ = converged_probe(inputs["features"], inputs["labels"], strength)
+    probabilities = torch.softmax(fitted.logits, dim=1).numpy()
+    expected = torch.softmax(torch.from_numpy(logits), dim=1).numpy()
+    np.testing.assert_allclose(probabilities, expected, atol=2e-3)
+
+
+@pytest.mark.parametrize("shape", ["N > d", "N < d"])
+def test_stated_loss_and_weights_belong_together(shape):
+    inputs = task(**SHAPES[shape])
+    fitted = fit(inputs)
+    design = prepare(inputs["features"])
+    np.testing.assert_allclose(fitted.predict(inputs["features"]), fitted.logits.numpy(), atol=1e-4)
+    weight = fitted.weight.numpy() * design.scale
+    np.testing.assert_allclose(
+        probe_loss(fitted.logits.numpy().astype(np.float64), weight, inputs["labels"]), fitted.loss, rtol=1e-5
+    )
+    np.testing.assert_allclose(design.values.numpy(), scaled(inputs["features"]), atol=1e-6)
+
+
+def test_bias_is_not_penalised():
+    labels = np.repeat([0, 1, 2], [90, 9, 1])
+    fitted = fit({"features": np.full((100, 3), 0.1, dtype=np.float32), "labels": labels})
+    np.testing.assert_allclose(torch.softmax(fitted.logits, dim=1)[0].numpy(), [0.9, 0.09, 0.01], atol=1e-5)
+    assert fitted.iterations == 0
+
+
+def test_scale_offset_and_rotation_do_not_matter():
+    inputs = task(**SHAPES["N > d"])
+    turn, _ = np.linalg.qr(np.random.default_rng(3).standard_normal((20, 20)))
+    moved = {**inputs, "features": (inputs["features"] @ turn) * 1e4 + 1e5}
+    np.testing.assert_allclose(fit(moved).logits.numpy(), fit(inputs).logits.numpy(), atol=5e-3)
+
+
+def test_one_class():
+    assert fit({"features": np.eye(4), "labels": np.zeros(4, dtype=np.int64)}).loss == 0
+
+
+@pytest.mark.parametrize("size", [3, 512, 700])
+def test_half_gram_is_the_lower_triangle(size):
+    rows = torch.randn(size, 7, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(half_gram(rows).tril(), (rows @ rows.T).tril())
+
+
+@pytest.mark.parametrize("shape", [(36, 6), (36, 50)])
+def test_leave_one_out_agrees_with_scikit_learn(shape):
+    inputs = task(*shape, classes=3, signal=1.0)
+    x = scaled(inputs["features"])
+    model = LogisticRegression(C=10.0, tol=1e-8, max_iter=5000)
+    expected = (cross_val_predict(model, x, inputs["labels"], cv=LeaveOneOut()) == inputs["labels"]).mean()
+    np.testing.assert_allclose(probe(**inputs, folds=36, tolerance=1e-4), expected)
+
+
+def test_random_labels_score_about_chance():
+    inputs = task(400, 10, classes=4, signal=0.0)
+    assert 0.15 < probe(**inputs) < 0.35
+
+
+def test_the_only_sample_of_a_class_counts_as_wrong():
+    generator = np.random.default_rng(0)
+    labels = np.array([0] * 10 + [1] * 10 + [2, 3])
+    features = np.eye(4)[labels] * 9 + generator.standard_normal((22, 4)) * 0.1
+    assert probe(features=features, labels=labels) == 20 / 22
+    assert probe(features=features[:4], labels=np.arange(4)) == 0
+
+
+def test_folds_are_even_for_many_small_classes():
+    from preceptor.metrics.probe import _deal
+
+    features = np.random.default_rng(0).standard_normal((90, 3))
+    labels = np.arange(90) % 45
+    folds = _deal(features, labels, 45, 5)
+    assert np.bincount(folds).tolist() == [18] * 5
+    for label in range(45):
+        assert len(set(folds[labels == label])) == 2
+
+
+def test_folds_are_checked():
+    with pytest.raises(PreceptorError, match="folds is 1; expected 2 or more"):
+        probe(features=np.eye(3), labels=[0, 1, 2], folds=1)
