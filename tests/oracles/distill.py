@@ -127,17 +127,14 @@ def pooled(maps, size):
     return maps.reshape(c, size, h // size, size, w // size).mean(axis=(2, 4))
 
 
-def convolve_1x1(maps, weight, bias=None):
-    out = np.einsum("oc,chw->ohw", weight.reshape(weight.shape[0], -1), maps)
-    return out if bias is None else out + bias[:, None, None]
+def convolve_1x1(maps, weight):
+    return np.einsum("oc,chw->ohw", weight.reshape(weight.shape[0], -1), maps)
 
 
-def fitnet(student, teacher, weight, bias):
-    losses = []
-    for s, t in zip(student, teacher, strict=True):
-        size = min(s.shape[1], t.shape[1])
-        losses.append(np.mean((convolve_1x1(pooled(s, size), weight, bias) - pooled(t, size)) ** 2))
-    return float(np.mean(losses))
+def fitnet(student, teacher, weight):
+    size = min(student.shape[2], teacher.shape[2])
+    guess = batch_norm(np.stack([convolve_1x1(pooled(s, size), weight) for s in student]))
+    return float(np.mean((guess - np.stack([pooled(t, size) for t in teacher])) ** 2))
 
 
 def vid(student, teacher, weights, raw_variance, floor):
