@@ -1,6 +1,7 @@
 """Run by the tests in a process of its own: children that add teachers, and are killed or race each other.
 
-It forks after its imports, so that a trial takes milliseconds; the tests' own process has threads and must not.
+It forks after its imports, so that a trial takes milliseconds; the tests' own process has threads and must
+not fork.
 """
 
 from __future__ import annotations

@@ -27,7 +27,13 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def make_run(folder: Path, seed: int = 0, **changes: Any) -> Path:
     """A run folder as training leaves it."""
     folder.mkdir(parents=True)
-    config = {"arch": "cnn-4", "classes": CLASSES, "input_shape": (3, 16, 16), "mean": [0.5] * 3, "std": [0.25] * 3}
+    config = {
+        "arch": "cnn-4",
+        "classes": CLASSES,
+        "input_shape": (3, 16, 16),
+        "mean": [0.5] * 3,
+        "std": [0.25] * 3,
+    }
     config |= changes
     model = build(config["arch"], len(config["classes"]), tuple(config["input_shape"]), seed=seed)
     (folder / "config.json").write_text(json.dumps(config))

@@ -283,7 +283,13 @@ def test_maps_are_the_last_of_each_resolution() -> None:
     wrapped = TorchNetwork.discover(network, inputs)
     assert wrapped.record.maps == ("relu", "layer1", "layer2", "layer3", "layer4")
     maps = wrapped(inputs).maps
-    assert [tuple(m.shape[1:]) for m in maps] == [(64, 32, 32), (64, 16, 16), (128, 8, 8), (256, 4, 4), (512, 2, 2)]
+    assert [tuple(m.shape[1:]) for m in maps] == [
+        (64, 32, 32),
+        (64, 16, 16),
+        (128, 8, 8),
+        (256, 4, 4),
+        (512, 2, 2),
+    ]
     assert wrapped(inputs, maps=False).maps == ()
 
 

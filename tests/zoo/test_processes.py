@@ -17,9 +17,20 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 def processes(task: str, zoo: Zoo, run: Path, first: int, second: int) -> Any:
-    command = [sys.executable, "-m", "tests.zoo.adding_processes", task, zoo.url, str(run), str(first), str(second)]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.zoo.adding_processes",
+        task,
+        zoo.url,
+        str(run),
+        str(first),
+        str(second),
+    ]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=250)
+    done = subprocess.run(
+        command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=250
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -34,7 +45,9 @@ def check_killed(zoo: Zoo, run: Path, trials: int, seed: int) -> None:
     assert outcome["killed"] > trials // 10, "the kills came too late to test anything"
     zoo.add(f"run:{run}", name="after")
     root = Path(zoo.url)
-    assert [path.name for path in root.glob(".*")] in ([".lock"], []), "what the dead left behind was not cleared"
+    assert [path.name for path in root.glob(".*")] in ([".lock"], []), (
+        "what the dead left behind was not cleared"
+    )
 
 
 def test_killing_add_at_any_moment_leaves_a_zoo_that_verifies(zoo: Zoo, run: Path) -> None:

@@ -69,7 +69,9 @@ def test_listing_follows_every_change_with_and_without_its_index(any_zoo: Zoo, r
     any_zoo.add(f"run:{run}", name="a")
     rows = any_zoo.listing()
     assert [row["name"] for row in rows] == ["a", "b"]
-    any_zoo.storage.write_index(["{torn", "[]", '{"name": "ghost", "stamp": [1]}', json.dumps({"name": "a", "stamp": []})])
+    any_zoo.storage.write_index(
+        ["{torn", "[]", '{"name": "ghost", "stamp": [1]}', json.dumps({"name": "a", "stamp": []})]
+    )
     assert any_zoo.listing() == rows
     any_zoo.remove("a")
     assert [row["name"] for row in any_zoo.listing()] == ["b"]
@@ -91,7 +93,8 @@ def test_verify_finds_every_kind_of_damage(any_zoo: Zoo, run: Path) -> None:
     flipped = data[:-1] + bytes([data[-1] ^ 1])
     damage(any_zoo, "a", "weights.safetensors", flipped)
     assert any_zoo.verify("a") == [
-        "a/weights.safetensors is not the file that was added (its sum differs); remove the teacher and add it again"
+        "a/weights.safetensors is not the file that was added (its sum differs); "
+        "remove the teacher and add it again"
     ]
     with pytest.raises(PreceptorError, match="its sum differs"):
         any_zoo.load("a")
@@ -138,7 +141,9 @@ def test_verify_compares_a_forward_pass_with_the_recorded_one(zoo: Zoo, run: Pat
         ({"accuracy": 1.5}, "not valid at accuracy"),
     ],
 )
-def test_a_card_that_does_not_fit_its_weights_is_refused(zoo: Zoo, run: Path, changes: dict, reason: str) -> None:
+def test_a_card_that_does_not_fit_its_weights_is_refused(
+    zoo: Zoo, run: Path, changes: dict, reason: str
+) -> None:
     zoo.add(f"run:{run}", name="a")
     altered(zoo, {}, **changes)
     with pytest.raises(PreceptorError, match=reason):
@@ -146,7 +151,26 @@ def test_a_card_that_does_not_fit_its_weights_is_refused(zoo: Zoo, run: Path, ch
     assert zoo.verify("x") != []
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "../a", "a/b", "/a", "a\\b", ".hidden", "a..b", "a\0b", "x" * 200, "a.", "index.jsonl", "a b", "a\n"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        ".",
+        "..",
+        "../a",
+        "a/b",
+        "/a",
+        "a\\b",
+        ".hidden",
+        "a..b",
+        "a\0b",
+        "x" * 200,
+        "a.",
+        "index.jsonl",
+        "a b",
+        "a\n",
+    ],
+)
 def test_names_that_would_leave_the_zoo_are_refused(any_zoo: Zoo, run: Path, name: str) -> None:
     for call in (
         lambda: any_zoo.add(f"run:{run}", name=name),
@@ -238,11 +262,13 @@ def test_an_object_store_keeps_a_claimed_name_for_its_claimer(run: Path) -> None
     assert isinstance(storage, ObjectStorage)
     path = f"{storage.root}/a/{CLAIM_FILE}"
     storage.filesystem.pipe_file(path, json.dumps({"token": "x", "time": time.time()}).encode())
-    with pytest.raises(PreceptorError, match="another process is adding 'a'.*remove 'a' first"):
+    with pytest.raises(PreceptorError, match=r"another process is adding 'a'.*remove 'a' first"):
         zoo.add(f"run:{run}", name="a")
     zoo.remove("a")
     zoo.add(f"run:{run}", name="a")
-    storage.filesystem.pipe_file(f"{storage.root}/b/{CLAIM_FILE}", json.dumps({"token": "x", "time": 0}).encode())
+    storage.filesystem.pipe_file(
+        f"{storage.root}/b/{CLAIM_FILE}", json.dumps({"token": "x", "time": 0}).encode()
+    )
     zoo.add(f"run:{run}", name="b")
     assert zoo.names() == ["a", "b"]
 
@@ -268,7 +294,7 @@ def test_load_teacher_splits_at_the_last_slash(zoo: Zoo, run: Path) -> None:
     zoo.add(f"run:{run}", name="a")
     assert load_teacher(f"{zoo.url}/a").name == "a"
     assert load_teacher(f"{zoo.url}/a/").name == "a"
-    with pytest.raises(PreceptorError, match="no teacher 'aa'.*did you mean a"):
+    with pytest.raises(PreceptorError, match=r"no teacher 'aa'.*did you mean a"):
         load_teacher(f"{zoo.url}/aa")
     for path in ("a", "", "s3://a", "/"):
         with pytest.raises(PreceptorError, match="names no teacher; write ZOO/NAME"):

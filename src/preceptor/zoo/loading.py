@@ -18,7 +18,12 @@ def load(card: Card, files: dict[str, bytes], trust_code: bool) -> Teacher:
     network = source_module(card.source.kind).rebuild(card, files, trust_code)
     if WEIGHTS_FILE in files and isinstance(network, nn.Module) and card.source.kind != "onnx":
         state = parse_safetensors(files[WEIGHTS_FILE], WEIGHTS_FILE)
-        load_strictly(network, state, what=f"{card.name}/{WEIGHTS_FILE}", architecture=f"{card.source.kind}:{card.source.reference}")
+        load_strictly(
+            network,
+            state,
+            what=f"{card.name}/{WEIGHTS_FILE}",
+            architecture=f"{card.source.kind}:{card.source.reference}",
+        )
         network = TorchNetwork.rebuild(
             network, card.head, probe_inputs(card.preprocessing.input_size, rows=2)
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import warnings
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,7 +34,9 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
         return parse_safetensors(path.read_bytes(), path.name)
     _refuse_compressed(path)
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of old pickle protocols: they are read or refused, nothing else
+            content = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, AttributeError) as error:
         raise PreceptorError(
             f"weights file {path.name!r} cannot be read as plain tensors, and code in it is never run: "
