@@ -1,13 +1,16 @@
+from importlib import import_module
+
 import numpy as np
 import pytest
 from sklearn.decomposition import PCA
 from sklearn.mixture import GaussianMixture
 
 from preceptor.core import PreceptorError
-from preceptor.metrics import nleep as module
 from preceptor.metrics.nleep import nleep
 from tests.metrics.rival_cases import HARD, task
 from tests.oracles.rivals import leep_by_loops
+
+module = import_module("preceptor.metrics.nleep")  # the package holds the function of that name
 
 
 def sklearn_nleep(features, labels, components, iterations):

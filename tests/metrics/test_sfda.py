@@ -1,11 +1,14 @@
+from importlib import import_module
+
 import numpy as np
 import pytest
 
 from preceptor.metrics import scatter as shared
-from preceptor.metrics import sfda as module
 from preceptor.metrics.sfda import sfda
 from tests.metrics.rival_cases import HARD, task
 from tests.oracles.rivals import sfda_dense
+
+module = import_module("preceptor.metrics.sfda")  # the package holds the function of that name
 
 
 @pytest.mark.parametrize("scale", [0.05, 0.3, 1.0])
@@ -61,3 +64,13 @@ def test_low_rank_features_in_single_precision(monkeypatch):
     features = (100 * points @ generator.standard_normal((5, 80)) + 50).astype(np.float32)
     score = sfda(features=features, labels=labels)
     assert np.log(1 / 4) < score <= 0
+
+
+@pytest.mark.parametrize("signal", [0.3, 3.0])
+def test_few_or_many_samples_that_move_give_the_same(signal):
+    inputs = task(samples=200, dimensions=5, signal=signal)
+    features = 0.4 * inputs["features"]
+    expected = sfda_dense(features, inputs["labels"])
+    np.testing.assert_allclose(
+        sfda(features=features, labels=inputs["labels"]), expected, rtol=1e-6, atol=1e-9
+    )

@@ -1,11 +1,14 @@
+from importlib import import_module
+
 import numpy as np
 import pytest
 
 from preceptor.core import PreceptorError
-from preceptor.metrics import transrate as module
 from preceptor.metrics.transrate import transrate
 from tests.metrics.rival_cases import HARD, task
 from tests.oracles.rivals import transrate_dense
+
+module = import_module("preceptor.metrics.transrate")  # the package holds the function of that name
 
 
 @pytest.mark.parametrize("shape", [(120, 8), (60, 40), (30, 100), (50, 1)])

@@ -14,7 +14,8 @@ from preceptor.metrics.inputs import Array, as_matrix, compact_labels
 from preceptor.metrics.leep import log_expected_prediction
 from preceptor.metrics.scatter import scatter
 
-ENERGY = 0.8  # of the variance that the principal axes keep, at most 64 axes
+ENERGY = 0.8  # of the variance that the principal axes keep
+AXES = 32  # at most
 FLOOR = 1e-3  # of the mean variance, added to every component's variances
 SMALLEST_COMPONENT = 4  # samples a component must have on average
 TOLERANCE = 1e-3  # change of the mean log-likelihood at which the iterations stop
@@ -30,7 +31,7 @@ def nleep(
 
         theta_n(v) = P(v | x_n)        NLEEP = 1/N sum_n log sum_v P(y_n | v) theta_n(v)
 
-    At most 0; needs no classifier. Departures, for speed and to be a function of the data alone: at most 64
+    At most 0; needs no classifier. Departures, for speed and to be a function of the data alone: at most 32
     axes; diagonal covariances in the principal axes, with 0.1 % of the mean variance added; EM starts from
     the Var-Part partition (Su and Dy, In search of deterministic methods for initializing K-means and
     Gaussian mixture clustering, 2007) instead of random seeds; K = 5 C as in the paper, but at most N / 4.
@@ -53,7 +54,7 @@ def nleep(
         return log_expected_prediction(np.ones((len(features), 1)), indices, classes)
     eigenvalues, axes = moments.leading
     kept = int(np.searchsorted(np.cumsum(eigenvalues), ENERGY * moments.total_variance)) + 1
-    axes = axes[:, :kept]
+    axes = axes[:, : min(kept, AXES)]
     projected = values @ axes.astype(values.dtype) - moments.mean @ axes
     # By content, and in units of the overall spread: the same bits whatever order the samples came in.
     points = projected[moments.order] / np.sqrt(moments.total_variance)

@@ -13,6 +13,7 @@ from preceptor.metrics.scatter import BLOCK, Scatter, leading_eigenpairs, member
 
 RATE = 5.0  # a of the paper in lambda = exp(-a sigma)
 SMALLEST = 1e-10  # of lambda, as features with a large spread would leave no regularisation at all
+SURE = 1e-9  # a sample whose log p(y | x) is closer to 0 stays where it is
 SMALLEST_SINGLE = 1e-6  # of the largest eigenvalue, where products are taken in float32
 
 
@@ -54,36 +55,65 @@ def sfda(*, features: Any, labels: Any, **_unused: Any) -> float:
     jitter = _jitter(values, moments)
     first = _discriminant(within, means, log_shares, strength, jitter, moments.dimensions)
 
-    kind = working_type(values)
-    surety = np.empty((len(values), 1), dtype=kind)  # p(y | x)
-    scatter_sum, sums = np.zeros_like(within), np.zeros_like(means)
-    for rows, block, own in _blocks(values, indices, moments):
-        surety[rows, 0] = np.exp(_log_probability(block, own, first))
-        # Around the first class means, which are close by; the difference is taken out below.
-        shifted = _mix(block, surety[rows], others.astype(kind)[own]) - means.astype(kind)[own]
-        scatter_sum += shifted.T @ shifted
-        sums += membership(own, classes, kind) @ shifted
-    drift = sums / moments.counts[:, None]
-    within = scatter_sum / len(values) - _weighted_outer(drift, moments.counts)
-    second = _discriminant(within, means + drift, log_shares, strength, jitter, moments.dimensions)
+    own_log = np.concatenate(
+        [_log_probability(block, indices[rows], first) for rows, block in _blocks(values, moments)]
+    )
+    unsure = np.flatnonzero(own_log < -SURE)
+    if not len(unsure):  # no sample moves, so the second fit is the first
+        return float(own_log.mean())
+    surety = np.exp(own_log).astype(working_type(values))[:, None]  # p(y | x), (N, 1)
+    within, means = _mixed_moments(values, indices, moments, within, surety, others, unsure)
+    second = _discriminant(within, means, log_shares, strength, jitter, moments.dimensions)
     total = 0.0
-    for rows, block, own in _blocks(values, indices, moments):
-        mixed = _mix(block, surety[rows], others.astype(kind)[own])
-        total += float(_log_probability(mixed, own, second).sum())
+    for rows, block in _blocks(values, moments):
+        mixed = _mix(block, surety[rows], others, indices[rows])
+        total += float(_log_probability(mixed, indices[rows], second).sum())
     return total / len(values)
 
 
-def _blocks(values: Array, indices: Array, moments: Scatter) -> Iterator[tuple[slice, Array, Array]]:
-    """Rows, their centred values and their classes, a block at a time."""
+def _mixed_moments(
+    values: Array,
+    indices: Array,
+    moments: Scatter,
+    within: Array,
+    surety: Array,
+    others: Array,
+    unsure: Array,
+) -> tuple[Array, Array]:
+    """Within-class covariance (r, r) and class means (C, r) once the samples are mixed.
+
+    Where few samples move, what they added to the old covariance is replaced; else all are added up anew.
+    """
+    few = len(unsure) < 0.4 * len(values)
+    chosen = unsure if few else np.arange(len(values))
+    means = moments.class_means.astype(surety.dtype)
+    total = within * len(values) if few else np.zeros_like(within)
+    sums = np.zeros(means.shape)
+    for rows, block in _blocks(values, moments, chosen):
+        own = indices[rows]
+        # Around the first class means, which are close by; the difference is taken out below.
+        shifted = _mix(block, surety[rows], others, own) - means[own]
+        total += shifted.T @ shifted
+        before = block - means[own]
+        if few:
+            total -= before.T @ before
+        sums += membership(own, len(means), surety.dtype) @ (shifted - before)
+    drift = sums / moments.counts[:, None]
+    return total / len(values) - _weighted_outer(drift, moments.counts), moments.class_means + drift
+
+
+def _blocks(values: Array, moments: Scatter, chosen: Array | None = None) -> Iterator[tuple[Any, Array]]:
+    """Row numbers (or a slice) and the centred values there, a block at a time; of all rows or the chosen."""
     mean = moments.mean.astype(working_type(values))
-    for start in range(0, len(values), BLOCK):
-        rows = slice(start, start + BLOCK)
-        yield rows, values[rows] - mean, indices[rows]
+    for start in range(0, len(values) if chosen is None else len(chosen), BLOCK):
+        rows = slice(start, start + BLOCK) if chosen is None else chosen[start : start + BLOCK]
+        yield rows, values[rows] - mean
 
 
-def _mix(rows: Array, surety: Array, others: Array) -> Array:
+def _mix(rows: Array, surety: Array, others: Array, own: Array) -> Array:
     """The confidential mixing p x + (1 - p) o."""
-    return others + surety * (rows - others)
+    away = others.astype(rows.dtype)[own]
+    return away + surety * (rows - away)
 
 
 def _means_of_others(means: Array) -> Array:
