@@ -267,3 +267,26 @@ def test_wrong_uses(make_folder):
     root = make_folder({"train/a": 2, "train/b": 2, "test/a": 1, "test/b": 1}, size=lambda n: (8 + n, 8))
     with pytest.raises(PreceptorError, match="differ in size; give an image_size"):
         Loader(Task(root).train, 2, train=True)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize(
+    "augment", ["pad-crop-flip", "random-resized-crop-flip", "pad-crop-flip+randaugment"]
+)
+def test_the_device_changes_nothing_and_a_step_never_waits_for_it(augment):
+    options = {"train": True, "seed": 2, "augment": augment}
+    cpu = batches(Loader(toy().train, 8, **options))
+    loader = Loader(toy().train, 8, device="cuda", **options)
+    tolerance = 1.01 / 255 if "resized" in augment or "randaugment" in augment else 0
+    for one, two in zip(cpu, batches(loader), strict=True):
+        torch.testing.assert_close(two.images.cpu(), one.images, rtol=0, atol=tolerance)
+        assert two.indices.tolist() == one.indices.tolist()
+    iterator = loader.epoch(0)
+    next(iterator)
+    if augment == "pad-crop-flip":
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            next(iterator)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")

@@ -29,6 +29,7 @@ from preceptor.data.split import ArrayStore, Split
 
 SIDE = 28
 FINE = 2 * SIDE  # characters are transformed at twice the size and then averaged, so that edges stay smooth
+WIDEST = 0.9  # of the frame
 
 # Without omicron and the capitals that look just like Latin ones.
 GREEK = "αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΦΨΩ"
@@ -65,7 +66,7 @@ class Options:
 
     per_class: int = 400  # training images of each character
     test_per_class: int = 100
-    noise: float = 0.4  # standard deviation, in units of the range from black to white
+    noise: float = 0.22  # standard deviation, in units of the range from black to white
     jitter: float = 1.0  # strength of rotation, shear, scale and shift; 0 for none
     seed: int = 0
 
@@ -174,10 +175,14 @@ def _outlines(character: str, faces: tuple[str, ...]) -> np.ndarray:
 
 def _render(character: str, face: str) -> np.ndarray:
     """White on black, on a common base line, centred left to right."""
+    font = _font(face)
+    left, _, right, _ = font.getbbox(character, anchor="ls")
+    if right - left > WIDEST * FINE:  # a bold M or W would be cut off
+        font = font.font_variant(size=font.size * WIDEST * FINE / (right - left))
+        left, _, right, _ = font.getbbox(character, anchor="ls")
     image = Image.new("L", (FINE, FINE))
-    left, _, right, _ = _font(face).getbbox(character, anchor="ls")
-    place = ((FINE - left - right) / 2, 0.76 * FINE)
-    ImageDraw.Draw(image).text(place, character, fill=255, font=_font(face), anchor="ls")
+    place = ((FINE - left - right) / 2, 0.72 * FINE)
+    ImageDraw.Draw(image).text(place, character, fill=255, font=font, anchor="ls")
     return np.asarray(image, dtype=np.float32) / 255
 
 
