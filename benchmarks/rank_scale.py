@@ -48,9 +48,11 @@ class SimulatedZoo:
         self.teachers, self.features = teachers, features
 
     def names(self) -> list[str]:
+        """As many as asked for."""
         return [f"t{i:05d}" for i in range(self.teachers)]
 
     def card(self, name: str) -> Card:
+        """A card without files."""
         record = FileRecord(sha256=hashlib.sha256(name.encode()).hexdigest(), size=4 * self.features * INPUTS)
         return Card(
             name=name,
@@ -66,6 +68,7 @@ class SimulatedZoo:
         )
 
     def load(self, name: str, device: str = "cpu", trust_code: bool = False) -> Teacher:
+        """A random network."""
         generator = torch.Generator().manual_seed(int(name[1:]))
         body, head = nn.Linear(INPUTS, self.features), nn.Linear(self.features, TEACHER_CLASSES)
         with torch.no_grad():
@@ -80,7 +83,9 @@ def simulated_task(samples: int, seed: int = 0) -> Task:
     labels = np.arange(samples) % CLASSES
     means = random.normal(size=(CLASSES, INPUTS))
     vectors = (means[labels] + random.normal(size=(samples, INPUTS))).astype(np.float32)
-    return Task.from_arrays(vectors, labels, vectors[:CLASSES], labels[:CLASSES], [str(i) for i in range(CLASSES)])
+    return Task.from_arrays(
+        vectors, labels, vectors[:CLASSES], labels[:CLASSES], [str(i) for i in range(CLASSES)]
+    )
 
 
 def resident() -> float:
@@ -164,7 +169,7 @@ def cached(counts: list[int], cache: Path) -> list[dict[str, float]]:
         zoo, folder = SimulatedZoo(count, features=128), str(cache / f"cached-{count}")
         rank(zoo, task, ["leep"], threads=1, cache=folder)
         start, before, peak = time.perf_counter(), resident(), [0.0]
-        rank(zoo, task, ["knn"], threads=1, cache=folder, on_row=lambda _: peak.append(resident()))
+        rank(zoo, task, ["knn"], threads=1, cache=folder, on_row=lambda _, peak=peak: peak.append(resident()))
         rows.append({
             "teachers": count,
             "milliseconds_a_teacher": 1e3 * (time.perf_counter() - start) / count,
@@ -188,18 +193,25 @@ class SyntheticScores:
         self.seeds = random.integers(2**31, size=teachers)
 
     def tensors(self, teacher: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Features, logits and classifier rows."""
         random = np.random.default_rng(self.seeds[teacher])
         classifier = random.standard_normal((TEACHER_CLASSES, FEATURES)).astype(np.float32)
-        means = random.standard_normal((CLASSES, FEATURES)).astype(np.float32) * np.float32(self.quality[teacher])
+        means = random.standard_normal((CLASSES, FEATURES)).astype(np.float32) * np.float32(
+            self.quality[teacher]
+        )
         noise = random.standard_normal((len(self.labels), FEATURES), dtype=np.float32)
         features = means[self.labels] + noise
         return features, features @ classifier.T, classifier
 
     def score(self, tensors: tuple[np.ndarray, np.ndarray, np.ndarray], rows: np.ndarray) -> float:
+        """The metric on some of the instances."""
         features, logits, classifier = tensors
-        return self.metric(features=features[rows], logits=logits[rows], classifier=classifier, labels=self.labels[rows])
+        return self.metric(
+            features=features[rows], logits=logits[rows], classifier=classifier, labels=self.labels[rows]
+        )
 
     def evaluate(self, names: list[str], size: int) -> tuple[np.ndarray, np.ndarray]:
+        """What the pre-filter asks for."""
         halves = half_samples(self.labels[:size], 8, seed=0)
         table = []
         for name in names:
@@ -232,13 +244,18 @@ def prefilter(metric: str, zoos: int, teachers: int, samples: int) -> dict[str, 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4, 8])
     parser.add_argument("--teachers", type=int, nargs="+", default=[1000, 10_000])
     parser.add_argument("--parts", nargs="+", default=["ray", "growth", "cached", "prefilter"])
     parser.add_argument("--out", type=Path, default=Path("results/benchmarks/rank_scale.json"))
     arguments = parser.parse_args()
-    result: dict[str, Any] = {"evidence": circumstances(torch.device("cpu"), 1), "date": datetime.now(UTC).isoformat()}
+    result: dict[str, Any] = {
+        "evidence": circumstances(torch.device("cpu"), 1),
+        "date": datetime.now(UTC).isoformat(),
+    }
     if arguments.out.exists():
         result = {**json.loads(arguments.out.read_text()), **result}
     torch.set_num_threads(1)

@@ -137,7 +137,9 @@ def test_a_zoo_or_data_that_is_not_there(folders, call, tmp_path):
 def test_the_table_fills_on_a_terminal(folders, call, monkeypatch):
     shown = []
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
-    monkeypatch.setattr("rich.live.Live.update", lambda self, table, **_: shown.append((table.title, table.row_count)))
+    monkeypatch.setattr(
+        "rich.live.Live.update", lambda self, table, **_: shown.append((table.title, table.row_count))
+    )
     status, _, _ = call(*folders)
     assert status == 0
     assert shown == [("1 of 3 teachers", 1), ("2 of 3 teachers", 2), ("3 of 3 teachers", 3)]

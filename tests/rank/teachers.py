@@ -55,11 +55,16 @@ def run_folder(model: nn.Module, classes: range, folder: Path, width: int = WIDT
     folder.mkdir(parents=True)
     config = {"arch": f"mlp-{width}", "classes": [NAMES[i] for i in classes], "input_shape": [64]}
     (folder / "config.json").write_text(json.dumps(config))
-    save_file({name: tensor.contiguous() for name, tensor in model.state_dict().items()}, folder / "model.safetensors")
+    save_file(
+        {name: tensor.contiguous() for name, tensor in model.state_dict().items()},
+        folder / "model.safetensors",
+    )
     return folder
 
 
-def add(zoo: Zoo, name: str, classes: range, folder: Path, *, steps: int = 150, width: int = WIDTH, seed: int = 0):
+def add(
+    zoo: Zoo, name: str, classes: range, folder: Path, *, steps: int = 150, width: int = WIDTH, seed: int = 0
+):
     model = trained(classes, steps=steps, width=width, seed=seed)
     return zoo.add(f"run:{run_folder(model, classes, folder / f'run-{name}', width)}", name=name)
 

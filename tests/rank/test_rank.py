@@ -12,6 +12,7 @@ from preceptor.data import Task
 from preceptor.metrics import METRICS
 from preceptor.rank import rank
 from preceptor.rank.assess import Assessor
+from preceptor.rank.students import STUDENT_METRICS
 from preceptor.rank.tensors import load_tensors
 from preceptor.zoo import Zoo
 from tests.rank import teachers
@@ -23,9 +24,16 @@ def test_good_teachers_are_ranked_and_the_others_stand_at_the_end_with_their_rea
     odd("nan")
     seen = []
     ranking = rank(
-        zoo, task, ["sinkhorn", "logme"], memory_limit="6MB", trust_code=True, on_row=lambda row: seen.append(row.name)
+        zoo,
+        task,
+        ["sinkhorn", "logme"],
+        memory_limit="6MB",
+        trust_code=True,
+        on_row=lambda row: seen.append(row.name),
     )
-    assert [row.name for row in ranking.rows[:4]] == sorted(GOOD, key=lambda n: -ranking[n].scores["sinkhorn"])
+    assert [row.name for row in ranking.rows[:4]] == sorted(
+        GOOD, key=lambda n: -ranking[n].scores["sinkhorn"]
+    )
     assert [row.rank for row in ranking.rows] == [1, 2, 3, 4, None, None, None]
     assert [row.name for row in ranking.rows[4:]] == ["broken", "huge", "odd"]
     assert "not the file that was added" in ranking["broken"].reasons["teacher"]
@@ -46,7 +54,7 @@ def test_the_row_says_what_people_ask_for(zoo, task):
     # A teacher of the same classes feeds each class mostly from its namesake.
     best = {pair["task"]: pair["teacher"] for pair in reversed(row.details["class_pairs"])}
     assert all(name == fed for name, fed in best.items())
-    assert 0 < sum(pair["share"] for pair in row.details["class_pairs"]) <= 1 + 1e-9
+    assert all(0.2 < pair["share"] <= 1 for pair in row.details["class_pairs"])
     bridge = row.details["bridge"]
     assert np.shape(bridge["cost"]) == np.shape(bridge["plan"]) == (5, 5)
     np.testing.assert_allclose(np.sum(bridge["plan"]), 1, atol=1e-3)
@@ -61,18 +69,18 @@ def test_a_ranking_is_json_with_its_evidence(zoo, task):
     assert ranking.task["samples"] == len(task.train)
     assert ranking.task["fingerprint"] == task.fingerprint
     assert ranking.evidence["seed"] == 7
-    assert ranking.evidence["versions"]["torch"] == torch.__version__
+    assert torch.__version__.startswith(ranking.evidence["versions"]["torch"])
     assert ranking.evidence["seconds"] > 0
     assert ranking.agreement["sinkhorn"]["logme"] == ranking.agreement["logme"]["sinkhorn"]
     assert -1 <= ranking.agreement["sinkhorn"]["leep"] <= 1
 
 
-SOUND = [name for name in METRICS if name not in ()]
+UNSOUND: set[str] = set()
 
 
 def test_every_sound_metric_orders_same_over_overlapping_over_random(zoo, task):
     ranking = rank(zoo, task, "all", teachers=GOOD)
-    for metric in SOUND:
+    for metric in METRICS.keys() - UNSOUND - set(STUDENT_METRICS):
         scores = {row.name: row.scores[metric] for row in ranking.rows}
         assert scores["same"] > scores["overlap"] > scores["random"], metric
 
@@ -84,7 +92,10 @@ def test_scores_are_those_of_the_metrics_on_the_teachers_tensors(zoo, task):
     output = teacher.outputs(inputs)
     for metric, score in row.scores.items():
         direct = METRICS[metric](
-            features=output.features, labels=task.train.labels, logits=output.logits, classifier=teacher.classifier
+            features=output.features,
+            labels=task.train.labels,
+            logits=output.logits,
+            classifier=teacher.classifier,
         )
         np.testing.assert_allclose(score, direct, rtol=1e-4)
 
@@ -171,7 +182,9 @@ class TestResuming:
         rank(zoo, task, teachers=["same"], resume=False)
         assert loads == ["same"]
 
-    def test_another_task_another_option_and_other_weights_are_other_entries(self, zoo, task, tmp_path, monkeypatch):
+    def test_another_task_another_option_and_other_weights_are_other_entries(
+        self, zoo, task, tmp_path, monkeypatch
+    ):
         rank(zoo, task, teachers=["same"])
         loads = self.count_loads(monkeypatch)
         rank(zoo, teachers.digits_task(samples=300), teachers=["same"])

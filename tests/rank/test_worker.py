@@ -26,7 +26,9 @@ class Actor:
 
 def test_a_hanging_and_a_dying_teacher_cost_only_themselves(capfd):
     start = time.monotonic()
-    rows = {row.name: row for row in run_local(Actor(), ["first", "hang", "second", "die", "third"], timeout=0.5)}
+    rows = {
+        row.name: row for row in run_local(Actor(), ["first", "hang", "second", "die", "third"], timeout=0.5)
+    }
     assert rows["hang"].reasons == {"teacher": "took longer than the timeout of 0.5 s"}
     assert rows["die"].reasons == {"teacher": "its process died (signal 9), most likely for want of memory"}
     assert {"first", "second", "third"} == {name for name, row in rows.items() if row.scores}

@@ -21,26 +21,40 @@ LIVE_ROWS = 20  # of the table that fills while a ranking runs
 
 def rank(
     zoo: Annotated[str, typer.Argument(help="Folder or URL of the zoo.")],
-    data: Annotated[str, typer.Argument(help="The task: a folder, an .npz, cifar10:ROOT, cifar100:ROOT, glyphs:NAME.")],
+    data: Annotated[
+        str, typer.Argument(help="The task: a folder, an .npz, cifar10:ROOT, cifar100:ROOT, glyphs:NAME.")
+    ],
     metric: Annotated[
-        list[str] | None, typer.Option("--metric", "-m", help="A metric, or all; may be repeated. [default: sinkhorn]")
+        list[str] | None,
+        typer.Option("--metric", "-m", help="A metric, or all; may be repeated. [default: sinkhorn]"),
     ] = None,
     by: Annotated[str | None, typer.Option(help="The metric that decides. [default: the first]")] = None,
     classes: Annotated[str | None, typer.Option(help="Only these classes of the data: a,b,c.")] = None,
-    window: Annotated[str | None, typer.Option(help="Only a window of the classes: START:SIZE[@SEED].")] = None,
+    window: Annotated[
+        str | None, typer.Option(help="Only a window of the classes: START:SIZE[@SEED].")
+    ] = None,
     engine: Annotated[str, typer.Option(help="local, or ray for many teachers in parallel.")] = "local",
-    sample: Annotated[int | None, typer.Option(min=1, help="Assess on a stratified subset of so many samples.")] = None,
-    prefilter: Annotated[bool, typer.Option("--prefilter", help="Rule teachers out on small samples first.")] = False,
+    sample: Annotated[
+        int | None, typer.Option(min=1, help="Assess on a stratified subset of so many samples.")
+    ] = None,
+    prefilter: Annotated[
+        bool, typer.Option("--prefilter", help="Rule teachers out on small samples first.")
+    ] = False,
     timeout: Annotated[float | None, typer.Option(min=0.001, help="Seconds a teacher may take.")] = None,
-    memory_limit: Annotated[str | None, typer.Option(help="Skip teachers that need more, as 800M or 4GB.")] = None,
+    memory_limit: Annotated[
+        str | None, typer.Option(help="Skip teachers that need more, as 800M or 4GB.")
+    ] = None,
     device: Annotated[str, typer.Option(help="Where networks run: cpu, cuda, cuda:1.")] = "cpu",
     workers: Annotated[int | None, typer.Option(min=1, help="Teachers in parallel on Ray.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads for one teacher.")] = None,
     seed: Annotated[int, typer.Option(help="Of the sample, the bootstrap and the pre-filter.")] = 0,
     resume: Annotated[bool, typer.Option(help="Take finished rows from the journal.")] = True,
-    trust_code: Annotated[bool, typer.Option("--trust-code", help="Let python: teachers run their code.")] = False,
+    trust_code: Annotated[
+        bool, typer.Option("--trust-code", help="Let python: teachers run their code.")
+    ] = False,
     student: Annotated[
-        str | None, typer.Option(help="Architecture for sinkhorn-single and sinkhorn-exact, which train students.")
+        str | None,
+        typer.Option(help="Architecture for sinkhorn-single and sinkhorn-exact, which train students."),
     ] = None,
     recipe: Annotated[str, typer.Option(help="How those students are trained.")] = "small",
     top: Annotated[int | None, typer.Option(min=1, help="Show only the first so many.")] = None,

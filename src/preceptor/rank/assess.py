@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from threadpoolctl import threadpool_limits
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from preceptor.core import PreceptorError, RankingRow
 from preceptor.data import Task
@@ -21,6 +22,7 @@ from preceptor.rank.confidence import half_samples
 from preceptor.rank.journal import Entry, Journal
 from preceptor.rank.measure import Arguments, lacking, measure, score, take
 from preceptor.rank.memory import too_big
+from preceptor.rank.students import EXACT, Student, student_logits
 from preceptor.rank.tensors import load_tensors
 from preceptor.rank.worker import failure
 from preceptor.zoo import Card, Zoo
@@ -40,6 +42,7 @@ class Plan:
     memory_limit: int | None = None  # bytes
     resume: bool = True
     trust_code: bool = False  # let teachers of python: sources run their code
+    student: Student | None = None  # for the metrics that train students
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # metric -> keyword arguments
 
     def journal(self, task: Task, **more: Any) -> Journal:
@@ -53,6 +56,8 @@ class Plan:
             "torch": torch.__version__,
             **more,
         }
+        if self.student is not None:
+            setting["student"] = self.student.describe()
         return Journal(Path(self.cache) / "rankings", setting)
 
 
@@ -83,7 +88,9 @@ class Assessor:
     def _row(self, name: str) -> RankingRow:
         card = self.zoo.card(name)
         journal = self.plan.journal(self.task)
-        entry = (journal.read(card) if self.plan.resume else None) or Entry()
+        entry = journal.read(card) or Entry()
+        if not self.plan.resume:
+            entry.forget(self.plan.metrics)
         missing = self._missing(entry)
         if missing:
             arguments, seconds = load(self.zoo, card, self.task, self.plan)
@@ -92,9 +99,22 @@ class Assessor:
             arrays: dict[str, np.ndarray] = {}
             classes = (card.classes, self.task.classes)
             for metric in missing:
-                measure(metric, arguments, self.plan.options.get(metric, {}), entry, arrays, classes)
+                students = partial(self._student_logits, metric, card)
+                options = self.plan.options.get(metric, {})
+                measure(metric, arguments, options, entry, arrays, classes, students)
             journal.write(card, entry, arrays)
         return self._as_row(name, entry)
+
+    def _student_logits(self, metric: str, card: Card) -> np.ndarray:
+        plan = self.plan
+        if plan.student is None:
+            raise PreceptorError("trains a student, and none was named")
+        teacher = None
+        if metric == EXACT:
+            teacher = self.zoo.load(card.name, device=plan.device, trust_code=plan.trust_code)
+        return student_logits(
+            self.task, plan.student, cache=plan.cache, device=plan.device, seed=plan.seed, teacher=teacher
+        )
 
     def _missing(self, entry: Entry) -> list[str]:
         return [m for m in self.plan.metrics if m not in entry.scores and m not in entry.reasons]
@@ -116,7 +136,7 @@ class Assessor:
 
 @dataclass(frozen=True)
 class Trial:
-    """Teacher's name -> a row with its score by one metric and, in the details, its scores on random halves."""
+    """Teacher's name -> a row with its score by one metric and, in the details, on random halves."""
 
     zoo: Zoo
     task: Task
@@ -157,7 +177,7 @@ def load(zoo: Zoo, card: Card, task: Task, plan: Plan) -> tuple[Arguments, float
 
 @contextmanager
 def limited_threads(count: int) -> Iterator[None]:
-    """Run torch and BLAS with `count` threads: the order of their sums, hence the last digit, depends on it."""
+    """Run torch and BLAS with `count` threads: the order of their sums, so the last digit, depends on it."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

@@ -36,7 +36,9 @@ def bootstrap_first(
         rows = min(step, resamples - start)
         counts = np.zeros((rows, len(labels)))
         for group in groups:
-            counts[:, group] = generator.multinomial(len(group), np.full(len(group), 1 / len(group)), size=rows)
+            counts[:, group] = generator.multinomial(
+                len(group), np.full(len(group), 1 / len(group)), size=rows
+            )
         wins += np.bincount(np.argmax(counts @ table, axis=1), minlength=len(names))
     return {name: float(count / resamples) for name, count in zip(names, wins, strict=True)}
 

@@ -14,12 +14,14 @@ from preceptor.data import Task
 from preceptor.rank.assess import Assessor, Plan, Trial
 from preceptor.rank.confidence import RESAMPLES, bootstrap_first, halves_first
 from preceptor.rank.halving import Prefilter, round_sizes, successive_halving
+from preceptor.rank.students import STUDENT_METRICS
 from preceptor.rank.worker import Assess, Run
 from preceptor.zoo import Zoo
 
 LEADERS = 5  # teachers among which the chance to be first is estimated
 BRIDGES = 3  # leaders whose cost matrix and mean plan go into the ranking
 CONFIDENCE_HALVES = 40
+MEANS = ("sinkhorn", *STUDENT_METRICS)  # metrics that are means over instances
 
 
 class Driver:
@@ -68,17 +70,20 @@ class Driver:
         yield from self._engine(assess, pending)
 
     def prefilter(self, names: Sequence[str]) -> Prefilter:
-        """Rule teachers out on small samples by the metric that decides."""
-        plan = replace(self.plan, metrics=(self.by,))
+        """Rule teachers out on small samples by the metric that decides, or by its approximation."""
+        metric = "sinkhorn" if self.by in STUDENT_METRICS else self.by
+        plan = replace(self.plan, metrics=(metric,))
 
         def evaluate(names: Sequence[str], size: int) -> tuple[np.ndarray, np.ndarray]:
             trial = Trial(self.zoo, self.task.sample(size, self.plan.seed), plan)
             found = {row.name: row for row in self._engine(trial, names)}
-            scores = np.array([found[name].scores.get(self.by, np.nan) for name in names])
+            scores = np.array([found[name].scores.get(metric, np.nan) for name in names])
             missing = [np.nan] * trial.halves
             return scores, np.array([found[name].details.get("halves", missing) for name in names]).T
 
-        return successive_halving(names, evaluate, list(round_sizes(len(self.task.train), len(self.task.classes))))
+        return successive_halving(
+            names, evaluate, list(round_sizes(len(self.task.train), len(self.task.classes)))
+        )
 
     def describe(self, kept: Prefilter) -> dict[str, Any]:
         """What the pre-filter did, for the ranking's evidence."""
@@ -90,15 +95,23 @@ class Driver:
         leaders = [row.name for row in rows if row.rank is not None][:LEADERS]
         if len(leaders) < 2:
             return dict.fromkeys(leaders, 1.0), "there is no other teacher with a score"
-        if self.by == "sinkhorn":
+        if self.by in MEANS:
             journal = self.plan.journal(self.task)
             arrays = {name: journal.arrays(self.zoo.card(name)) for name in leaders}
-            if all("instance_values" in found for found in arrays.values()):
-                values = {name: found["instance_values"] for name, found in arrays.items()}
+            key = f"instance_values {self.by}"
+            if all(key in found for found in arrays.values()):
+                values = {
+                    name: -found[key] for name, found in arrays.items()
+                }  # distances: the less the better
                 chances = bootstrap_first(values, self.task.train.labels, seed=self.plan.seed)
-                return chances, f"{RESAMPLES} bootstrap resamples of the instances, first {len(leaders)} teachers"
+                return (
+                    chances,
+                    f"{RESAMPLES} bootstrap resamples of the instances, first {len(leaders)} teachers",
+                )
         trial = Trial(self.zoo, self.task, replace(self.plan, metrics=(self.by,)), CONFIDENCE_HALVES)
-        found = {row.name: row.details["halves"] for row in self._engine(trial, leaders) if "halves" in row.details}
+        found = {
+            row.name: row.details["halves"] for row in self._engine(trial, leaders) if "halves" in row.details
+        }
         chances = halves_first(found) if found else {}
         return chances, f"{CONFIDENCE_HALVES} random halves of the instances, first {len(leaders)} teachers"
 
@@ -106,7 +119,8 @@ class Driver:
         """The rows, those of the first few with cost matrix and mean plan where these are of modest size."""
         journal = self.plan.journal(self.task)
         return tuple(
-            self._with_bridge(row, journal) if row.rank is not None and row.rank <= BRIDGES else row for row in rows
+            self._with_bridge(row, journal) if row.rank is not None and row.rank <= BRIDGES else row
+            for row in rows
         )
 
     def _with_bridge(self, row: RankingRow, journal: Any) -> RankingRow:

@@ -69,7 +69,9 @@ def run_ray(
     shared = ray.put((assess, list(sys.path), os.getcwd()))
     # One task is under way to each busy slot, save where fewer workers than slots were asked for.
     ahead = AHEAD * slots if workers is None else slots
-    yield from _in_flight(ray, lambda name: remote.remote([shared], name, timeout), iter(names), ahead, retries)
+    yield from _in_flight(
+        ray, lambda name: remote.remote([shared], name, timeout), iter(names), ahead, retries
+    )
 
 
 def connect(workers: int | None = None) -> tuple[Any, bool]:
@@ -77,10 +79,12 @@ def connect(workers: int | None = None) -> tuple[Any, bool]:
     try:
         import ray
     except ImportError as error:
-        raise PreceptorError("--engine ray needs Ray; install it with: pip install 'preceptor[ray]'") from error
+        raise PreceptorError(
+            "--engine ray needs Ray; install it with: pip install 'preceptor[ray]'"
+        ) from error
     if ray.is_initialized():
         return ray, False
-    quiet = {"log_to_driver": False, "logging_level": "ERROR"}
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     try:
         ray.init(address="auto", **quiet)
     except ConnectionError:
@@ -105,7 +109,9 @@ def _in_flight(
                     yield ray.get(reference)
                 except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError) as error:
                     kind = type(error).__name__
-                    yield failure(name, f"its worker died {retries + 1} times ({kind}), most likely for want of memory")
+                    yield failure(
+                        name, f"its worker died {retries + 1} times ({kind}), most likely for want of memory"
+                    )
     finally:
         for reference in running:
             ray.cancel(reference, force=True)
@@ -115,7 +121,7 @@ _shared: tuple[str, Assess, Worker] | None = None  # kept by a Ray worker betwee
 
 
 def _assess_on_worker(parcel: list[Any], name: str, timeout: float | None) -> RankingRow:
-    """Runs on a Ray worker; the parcel holds a reference, so that its content is unpacked once, not each time."""
+    """Runs on a Ray worker. The parcel holds a reference: its content is unpacked once, not each time."""
     global _shared
     reference = parcel[0]
     if _shared is None or _shared[0] != reference.hex():

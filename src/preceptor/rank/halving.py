@@ -46,7 +46,9 @@ class Prefilter:
         return 1 - spent / total if total else 0.0
 
 
-def round_sizes(full_size: int, num_classes: int, *, first: int | None = None, growth: int = 3) -> Iterator[int]:
+def round_sizes(
+    full_size: int, num_classes: int, *, first: int | None = None, growth: int = 3
+) -> Iterator[int]:
     """Sample sizes of the rounds: from a few samples a class up to a third of the data at most.
 
     Args:
@@ -126,8 +128,8 @@ def successive_halving(
         best = float(np.nanmax(scores))
         for i in out:
             ruled_out[alive[i]] = (
-                f"ruled out by the pre-filter in round {number}: {scores[i]:.4g} on {size} samples, where the "
-                f"leader has {best:.4g}"
+                f"ruled out by the pre-filter in round {number}: {scores[i]:.4g} on {size} samples, "
+                f"where the leader has {best:.4g}"
             )
         rounds.append(Round(size, len(alive), len(out)))
         gone = set(out)

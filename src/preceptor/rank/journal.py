@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
@@ -33,10 +33,18 @@ class Entry:
     """What is known of one teacher under one setting."""
 
     scores: dict[str, float] = field(default_factory=dict)
-    reasons: dict[str, str] = field(default_factory=dict)  # metric -> why it cannot be had; never a passing failure
+    reasons: dict[str, str] = field(
+        default_factory=dict
+    )  # metric -> why it cannot be had; never a passing failure
     forward_seconds: float = 0.0
     metric_seconds: dict[str, float] = field(default_factory=dict)
     details: dict[str, Any] = field(default_factory=dict)
+
+    def forget(self, metrics: Iterable[str]) -> None:
+        """Drop what is known of these metrics, so that they are computed again."""
+        for metric in metrics:
+            for known in (self.scores, self.reasons, self.metric_seconds):
+                known.pop(metric, None)
 
 
 class Journal:
@@ -44,7 +52,7 @@ class Journal:
 
     def __init__(self, folder: Path, setting: Mapping[str, Any]) -> None:
         self.setting = {**setting, "code": code_version(), "schema": SCHEMA}
-        self.folder = folder / _digest(self.setting)
+        self.folder = folder / digest(self.setting)
 
     def read(self, card: Card) -> Entry | None:
         """The entry of the teacher, or None where there is none that can be read."""
@@ -59,7 +67,7 @@ class Journal:
         path.parent.mkdir(parents=True, exist_ok=True)
         if arrays:
             packed = io.BytesIO()
-            np.savez(packed, **arrays)  # type: ignore[arg-type]
+            np.savez(packed, **{**self.arrays(card), **arrays})  # type: ignore[arg-type]
             write_atomically(path.with_suffix(".npz"), packed.getvalue())
         write_atomically(path, json.dumps(asdict(entry)).encode())
 
@@ -78,7 +86,7 @@ class Journal:
 
 def teacher_hash(card: Card) -> str:
     """The hash of all that a teacher's numbers depend on: its files, head, classes and preprocessing."""
-    return _digest(card.model_dump(mode="json", exclude=UNIMPORTANT))
+    return digest(card.model_dump(mode="json", exclude=UNIMPORTANT))
 
 
 @cache
@@ -93,5 +101,6 @@ def code_version() -> str:
     return f"{getattr(preceptor, '__version__', '0')}+{digest.hexdigest()[:16]}"
 
 
-def _digest(value: Any) -> str:
+def digest(value: Any) -> str:
+    """The hash of a value that JSON can hold."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from preceptor.core import PreceptorError
-from preceptor.metrics import METRICS, needs, sinkhorn_assessment
+from preceptor.metrics import METRICS, needs
+from preceptor.metrics.sinkhorn import sinkhorn_assessment, sinkhorn_between
 from preceptor.rank.journal import Entry
+from preceptor.rank.students import STUDENT_METRICS
 
 Array = np.ndarray
 Arguments = Mapping[str, Array | None]  # features, labels, logits, classifier, centers
@@ -22,16 +24,20 @@ MODEST = 40_000  # entries of a cost matrix that is kept for reports
 
 def lacking(metric: str, arguments: Arguments) -> str | None:
     """What the metric needs and the teacher has not, in words; None where nothing is lacking."""
-    absent = [need for need in needs(metric) if arguments.get(need) is None]
+    absent = [need for need in needs(metric) if need != "student_logits" and arguments.get(need) is None]
     return f"needs {' and '.join(absent)}, which this teacher does not have" if absent else None
 
 
 def score(metric: str, arguments: Arguments, options: Mapping[str, Any]) -> float:
     """The metric's value; raises where it is not a number."""
-    value = float(METRICS[metric](**arguments, **options))
+    return finite(METRICS[metric](**arguments, **options))
+
+
+def finite(value: float) -> float:
+    """The value, unless it is no number."""
     if not math.isfinite(value):
-        raise PreceptorError(f"gave {value} instead of a score")
-    return value
+        raise PreceptorError(f"gave {float(value)} instead of a score")
+    return float(value)
 
 
 def take(arguments: Arguments, rows: Array) -> Arguments:
@@ -50,6 +56,7 @@ def measure(
     entry: Entry,
     arrays: dict[str, Array],
     names: tuple[Sequence[str], Sequence[str]],
+    student_logits: Callable[[], Array],
 ) -> None:
     """Add one metric to the entry: its score, or the reason why there is none.
 
@@ -60,6 +67,7 @@ def measure(
         entry: takes score, seconds, details or reason.
         arrays: takes what only leaders need: values of each instance, cost matrix, mean plan.
         names: the teacher's classes and the task's.
+        student_logits: trains the student of a metric that needs one, and gives its logits (N, C_S).
     """
     reason = lacking(metric, arguments)
     if reason:
@@ -69,6 +77,12 @@ def measure(
     try:
         if metric == "sinkhorn":
             entry.scores[metric] = _sinkhorn(arguments, options, entry, arrays, names)
+        elif metric in STUDENT_METRICS:
+            assessment = sinkhorn_between(
+                **arguments, student_logits=student_logits(), student_classes=names[1], **options
+            )
+            entry.scores[metric] = finite(assessment.score)
+            arrays[f"instance_values {metric}"] = assessment.instance_values.astype(np.float32)
         else:
             entry.scores[metric] = score(metric, arguments, options)
     except PreceptorError as error:
@@ -83,25 +97,17 @@ def _sinkhorn(
     arrays: dict[str, Array],
     names: tuple[Sequence[str], Sequence[str]],
 ) -> float:
-    assessment = sinkhorn_assessment(**arguments, **options)
-    value = float(assessment.score)
-    if not math.isfinite(value):
-        raise PreceptorError(f"gave {value} instead of a score")
-    cost, plan = np.asarray(assessment.cost), np.asarray(assessment.plan)
-    entry.details["probe_accuracy"] = float(assessment.probe_accuracy)
-    entry.details["transport_cost"] = float(assessment.transport_cost)
-    entry.details["class_pairs"] = class_pairs(plan, *names)
-    arrays["instance_values"] = np.asarray(assessment.instance_values, dtype=np.float32)
-    if cost.size <= MODEST:
-        arrays["cost"], arrays["plan"] = cost.astype(np.float32), plan.astype(np.float32)
-    return value
-
-
-def class_pairs(plan: Array, teacher_classes: Sequence[str], task_classes: Sequence[str]) -> list[dict[str, Any]]:
-    """Which teacher class feeds which of the task's: the greatest entries of the mean plan and their share of it."""
-    total = float(plan.sum()) or 1.0
-    largest = np.argsort(-plan, axis=None, kind="stable")[:PAIRS]
-    return [
-        {"teacher": teacher_classes[i], "task": task_classes[j], "share": float(plan[i, j]) / total}
-        for i, j in zip(*np.unravel_index(largest, plan.shape), strict=True)
+    assessment = sinkhorn_assessment(**arguments, student_classes=names[1], **options)
+    value = finite(assessment.score)
+    entry.details["probe_accuracy"] = assessment.probe_accuracy
+    entry.details["transport_cost"] = assessment.transport_cost
+    entry.details["converged"] = assessment.converged
+    entry.details["class_pairs"] = [
+        {"teacher": pair.teacher, "task": pair.student, "share": pair.share, "cost": pair.cost}
+        for pair in assessment.pairs(*names, top=PAIRS)
     ]
+    arrays["instance_values sinkhorn"] = assessment.instance_values.astype(np.float32)
+    if assessment.cost.size <= MODEST:
+        arrays["cost"] = assessment.cost.astype(np.float32)
+        arrays["plan"] = assessment.plan.astype(np.float32)
+    return value

@@ -18,7 +18,7 @@ UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
 def needed_bytes(card: Card, samples: int) -> int:
-    """An estimate of the memory one assessment takes: weights, activations of a batch, outputs and metrics."""
+    """An estimate of the memory one assessment takes: weights, activations, outputs and metrics."""
     # The file's bytes and the network made of them exist side by side for a moment.
     weights = 2 * card.files[card.weights_file].size
     numbers = math.prod(card.preprocessing.input_size)
@@ -48,7 +48,8 @@ def too_big(card: Card, samples: int, *, device: str, limit: int | None) -> str 
     if limit is not None and needed > limit:
         return f"needs about {size(needed)} of memory, above the limit of {size(limit)}; raise --memory-limit"
     if needed > available:
-        return f"needs about {size(needed)} of memory and {size(available)} are free; use a bigger machine or --sample"
+        free = size(available)
+        return f"needs about {size(needed)} of memory and {free} are free; use a bigger machine or --sample"
     return None
 
 

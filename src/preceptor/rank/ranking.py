@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -19,9 +20,13 @@ from preceptor.rank.driver import Driver
 from preceptor.rank.halving import Prefilter
 from preceptor.rank.memory import parse_size
 from preceptor.rank.settings import check_options, choose_engine, choose_metrics, choose_teachers
+from preceptor.rank.students import STUDENT_METRICS, Student, costs
 from preceptor.rank.table import agreement, sort_rows
 from preceptor.rank.worker import failure
 from preceptor.zoo import Zoo
+
+logger = logging.getLogger(__name__)
+
 
 def rank(
     zoo: Zoo | str | Path,
@@ -36,6 +41,7 @@ def rank(
     device: str = "cpu",
     resume: bool = True,
     on_row: Callable[[RankingRow], None] | None = None,
+    notify: Callable[[str], None] | None = None,
     memory_limit: int | str | None = None,
     prefilter: bool = False,
     confidence: bool | None = None,
@@ -44,6 +50,7 @@ def rank(
     workers: int | None = None,
     threads: int | None = None,
     trust_code: bool = False,
+    student: Student | str | None = None,
     cache: str | None = None,
 ) -> Ranking:
     """Rank every teacher of a zoo for a task.
@@ -65,6 +72,7 @@ def rank(
         device: where networks run, as torch names it.
         resume: take finished rows from the journal; False computes everything again.
         on_row: called with each row as it is done, before ranks are known.
+        notify: told what takes long before it starts; by default the log.
         memory_limit: skip teachers whose assessment is estimated to need more: bytes, or ``"4GB"``.
         prefilter: rule teachers out on small samples first (see `preceptor.rank.halving`).
         confidence: estimate the chance of each leader to be first; by default only with `sample`.
@@ -74,12 +82,17 @@ def rank(
         threads: CPU threads for one teacher; torch's own number by default. Engines agree to the last digit
             because they use the same number.
         trust_code: let teachers that came from ``python:`` sources run their code.
+        student: what ``sinkhorn-single`` and ``sinkhorn-exact`` train: an architecture, or a `Student`.
         cache: folder of features and journal; the user's cache folder by default.
     """
     start = time.perf_counter()
     zoo = Zoo(zoo) if isinstance(zoo, str | Path) else zoo
     task = Task(task) if isinstance(task, str | Path) else task
     chosen = choose_metrics(metrics, by)
+    names = choose_teachers(zoo, teachers)
+    student = Student(student) if isinstance(student, str) else student
+    for sentence in costs(chosen, student, task, len(names)):
+        (notify or logger.warning)(sentence)
     plan = Plan(
         metrics=chosen,
         cache=str(cache or cache_folder()),
@@ -89,12 +102,13 @@ def rank(
         memory_limit=parse_size(memory_limit),
         resume=resume,
         trust_code=trust_code,
+        student=student if set(STUDENT_METRICS) & set(chosen) else None,
         options=check_options(options, chosen),
     )
     part = task.sample(sample, seed) if sample is not None and sample < len(task.train) else task
     wanted = sample is not None if confidence is None else confidence
     with Driver(zoo, part, plan, by or chosen[0], choose_engine(engine, workers), timeout) as driver:
-        kept = _prefilter(driver, choose_teachers(zoo, teachers), prefilter)
+        kept = _prefilter(driver, names, prefilter)
         rows = sort_rows(_collect(driver, kept, on_row), driver.by)
         chances, how = driver.confidence(rows) if wanted else (None, None)
     record = {

@@ -12,6 +12,7 @@ from preceptor.core import PreceptorError
 from preceptor.metrics import METRICS
 from preceptor.rank.engine_local import run_local
 from preceptor.rank.engine_ray import ray_session
+from preceptor.rank.students import STUDENT_METRICS
 from preceptor.rank.worker import Run
 from preceptor.zoo import Zoo
 
@@ -29,27 +30,23 @@ def choose_engine(name: str, workers: int | None) -> Callable[[], AbstractContex
     return partial(ENGINES[name], workers=workers)
 
 
-def choose_metrics(
-    metrics: str | Iterable[str], by: str | None = None, more: Sequence[str] = ()
-) -> tuple[str, ...]:
+def choose_metrics(metrics: str | Iterable[str], by: str | None = None) -> tuple[str, ...]:
     """Metric names, each once, ``all`` spelt out; an unknown one raises with its nearest neighbour.
 
     Args:
         metrics: one name or several; ``all`` stands for every one that needs no training of networks.
         by: the metric that is to decide; it must be among them.
-        more: names beside `METRICS` that may be asked for one by one.
     """
     asked = [metrics] if isinstance(metrics, str) else list(metrics)
     chosen: dict[str, None] = {}
     for name in asked:
         if name == "all":
-            chosen.update(dict.fromkeys(METRICS))
-        elif name in METRICS or name in more:
+            chosen.update(dict.fromkeys(name for name in METRICS if name not in STUDENT_METRICS))
+        elif name in METRICS:
             chosen[name] = None
         else:
-            known = [*METRICS, *more]
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(known)}, and all"
+            near = difflib.get_close_matches(name, METRICS, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(METRICS)}, and all"
             raise PreceptorError(f"no metric {name!r}; {hint}")
     if not chosen:
         raise PreceptorError(f"no metric was named; there are {', '.join(METRICS)}, and all")
@@ -70,10 +67,14 @@ def choose_teachers(zoo: Zoo, teachers: Sequence[str] | None) -> list[str]:
     return names if teachers is None else list(dict.fromkeys(teachers))
 
 
-def check_options(options: Mapping[str, Mapping[str, Any]] | None, metrics: Sequence[str]) -> dict[str, dict[str, Any]]:
+def check_options(
+    options: Mapping[str, Mapping[str, Any]] | None, metrics: Sequence[str]
+) -> dict[str, dict[str, Any]]:
     """Options by metric as plain dictionaries; options of a metric that is not computed are a mistake."""
     options = options or {}
     strange = sorted(set(options) - set(metrics))
     if strange:
-        raise PreceptorError(f"options for {strange[0]!r}, which is not among the metrics {', '.join(metrics)}")
+        raise PreceptorError(
+            f"options for {strange[0]!r}, which is not among the metrics {', '.join(metrics)}"
+        )
     return {metric: dict(values) for metric, values in options.items()}

@@ -23,7 +23,9 @@ def sort_rows(rows: Iterable[RankingRow], by: str) -> tuple[RankingRow, ...]:
     rows = list(rows)
     scored = [row for row in rows if math.isfinite(row.scores.get(by, math.nan))]
     scored.sort(key=lambda row: (-row.scores[by], row.name))
-    others = sorted((row for row in rows if not math.isfinite(row.scores.get(by, math.nan))), key=lambda r: r.name)
+    others = sorted(
+        (row for row in rows if not math.isfinite(row.scores.get(by, math.nan))), key=lambda r: r.name
+    )
     ranked = [replace(row, rank=place) for place, row in enumerate(scored, start=1)]
     return (*ranked, *(replace(row, rank=None) for row in others))
 
@@ -40,7 +42,11 @@ def agreement(rows: Sequence[RankingRow], metrics: Sequence[str]) -> dict[str, d
     found: dict[str, dict[str, float]] = {metric: {} for metric in metrics}
     for i, first in enumerate(metrics):
         for j, second in enumerate(metrics[:i]):
-            both = table[np.isfinite(table[:, [i, j]]).all(axis=1)] if len(table) else table.reshape(0, len(metrics))
+            both = (
+                table[np.isfinite(table[:, [i, j]]).all(axis=1)]
+                if len(table)
+                else table.reshape(0, len(metrics))
+            )
             if len(both) < 3:
                 continue
             one, two = rankdata(both[:, i]), rankdata(both[:, j])
@@ -50,7 +56,9 @@ def agreement(rows: Sequence[RankingRow], metrics: Sequence[str]) -> dict[str, d
     return {metric: pairs for metric, pairs in found.items() if pairs}
 
 
-def rich_table(rows: Sequence[RankingRow], metrics: Sequence[str], *, by: str, top: int | None = None) -> Table:
+def rich_table(
+    rows: Sequence[RankingRow], metrics: Sequence[str], *, by: str, top: int | None = None
+) -> Table:
     """The rows as a table for people: rank, teacher, scores, probe accuracy, seconds, remarks.
 
     Args:
@@ -107,7 +115,9 @@ def summary(ranking: Ranking) -> list[str]:
         lines.append(f"{leaders[0].name} is really first with a chance of {100 * chance:.0f} % ({how})")
     others = ranking.agreement.get(ranking.metric, {})
     if others:
-        pairs = ", ".join(f"{name} {value:+.2f}" for name, value in sorted(others.items(), key=lambda p: -p[1]))
+        pairs = ", ".join(
+            f"{name} {value:+.2f}" for name, value in sorted(others.items(), key=lambda p: -p[1])
+        )
         lines.append(f"agreement with {ranking.metric} (Spearman): {pairs}")
     missing = sum(row.rank is None for row in ranking.rows)
     if missing:
@@ -116,4 +126,6 @@ def summary(ranking: Ranking) -> list[str]:
 
 
 def _score(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}" if abs(value) < 1e-3 or abs(value) >= 1e4 else f"{value:.4f}"
+    return (
+        "" if value is None else f"{value:.4g}" if abs(value) < 1e-3 or abs(value) >= 1e4 else f"{value:.4f}"
+    )

@@ -66,8 +66,9 @@ def load_tensors(
 
 def _arguments(outputs: Outputs, head: dict[str, Array]) -> dict[str, Array | None]:
     return {
-        "features": np.asarray(outputs.features),
-        "logits": None if outputs.logits is None else np.asarray(outputs.logits),
+        # In memory from here on: metrics pass over them many times, and torch wants to own what it wraps.
+        "features": np.array(outputs.features),
+        "logits": None if outputs.logits is None else np.array(outputs.logits),
         "labels": outputs.labels,
         "classifier": head["classifier"],
         "centers": head.get("centers"),

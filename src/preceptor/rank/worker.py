@@ -64,12 +64,16 @@ class Worker:
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)}
         # A session of its own: Ctrl-C reaches the parent only, which then ends the worker.
         self.process = subprocess.Popen(
-            command, pass_fds=[theirs.fileno()], env=environment, start_new_session=True, stdin=subprocess.DEVNULL
+            command,
+            pass_fds=[theirs.fileno()],
+            env=environment,
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
         )
         theirs.close()
         self.channel = ours
-        ours.send(self.assess)
         try:
+            ours.send(self.assess)
             if not ours.poll(START_SECONDS):
                 raise EOFError
             ours.recv()
@@ -89,7 +93,7 @@ def _status(status: int | None) -> str:
 
 
 def serve(descriptor: int) -> None:
-    """Answer requests on a pipe until its other end closes: first what to call, then one name after the other."""
+    """Answer requests on a pipe until its other end closes: first what to call, then name after name."""
     channel = Connection(descriptor)
     os.dup2(2, 1)  # a teacher's code may print; standard output belongs to the parent
     requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
