@@ -75,6 +75,8 @@ def variants(outputs: Outputs, num_classes: int) -> dict[str, tuple[object, dict
         "probe-kd": ("probe-kd", {"probe": probe}),
         "probe-kd 0.3": ("probe-kd", {"probe": probe, "weight": 0.3}),
         "sinkhorn+probe": ("sinkhorn+probe", {"probe": probe, "center": True}),
+        "trusted centred decay": (Trusted, {"center": True, "schedule": "linear-decay"}),
+        "sinkhorn+probe decay": ("sinkhorn+probe", {"probe": probe, "center": True, "schedule": "linear-decay"}),
         "rkd": ("rkd", {}),
     }
 
