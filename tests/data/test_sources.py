@@ -110,6 +110,14 @@ def test_sizes_may_vary_and_grey_becomes_colour_beside_colour(make_folder):
     assert grey.train.image_shape == (1, 6, 8)
 
 
+def test_grey_classes_alone_have_another_fingerprint_than_beside_colour(make_folder):
+    root = make_folder({f"{part}/{name}": 2 for part in ("train", "test") for name in "ab"}, mode="L")
+    make_folder({"train/c": 2, "test/c": 2})
+    alone, beside = Task(root, classes="a,b"), Task(root).subset(["a", "b"])
+    assert (alone.train.image_shape, beside.train.image_shape) == ((1, 6, 8), (3, 6, 8))
+    assert alone.fingerprint != beside.fingerprint
+
+
 @pytest.mark.parametrize(
     ("counts", "message"),
     [

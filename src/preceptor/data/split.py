@@ -116,7 +116,8 @@ class FileStore:
         return pixels
 
     def identify(self, rows: np.ndarray, digest: hashlib._Hash) -> None:
-        """Relative paths, sizes and hashes of the files."""
+        """Relative paths, sizes and hashes of the files, and whether they are read as grey or colour."""
+        digest.update(f"{self.channels} channels\n".encode())
         for row in rows:
             file = self.files[row]
             digest.update(f"{file.name}\0{file.size}\0{file.sha256}\n".encode())
