@@ -1,4 +1,4 @@
-"""Run by the tests in a process of its own: children that add teachers, and are killed or race each other.
+"""Run by the tests in a process of its own: children that add teachers or extract features, killed or racing.
 
 It forks after its imports, so that a trial takes milliseconds; the tests' own process has threads and must
 not fork.
@@ -13,10 +13,14 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
+import numpy as np
 import torch
 
-from preceptor.zoo import Zoo
+from preceptor.core import ModelOutput
+from preceptor.data import Task
+from preceptor.zoo import Teacher, Zoo, extract
 from preceptor.zoo.adding import parse_source, prepare
 
 torch.set_num_threads(1)
@@ -81,7 +85,37 @@ def race(url: str, run: str, processes: int, each: int) -> dict[str, object]:
     return {"statuses": sorted(statuses)}
 
 
+def extract_at_once(url: str, folder: str, processes: int, batch: int) -> dict[str, object]:
+    """Several processes want the same features; each writes down how many samples it computed and what it got."""
+    generator = np.random.default_rng(0)
+    images = generator.integers(0, 256, (20, 3, 16, 16), dtype=np.uint8)
+    labels = np.arange(20) % 3
+    task = Task.from_arrays(images, labels, images, labels, classes=("ant", "bee", "cat"), name="made")
+    teacher = Zoo(url).load("a")
+    computed: list[int] = []
+    original = Teacher.outputs
+
+    def slow(self: Teacher, inputs: torch.Tensor, maps: bool = True) -> ModelOutput:
+        computed.append(len(inputs))
+        time.sleep(0.2)
+        return original(self, inputs, maps)
+
+    Teacher.outputs = slow  # type: ignore[method-assign]
+
+    def work(number: int) -> None:
+        came = extract(teacher, task.train, fingerprint="f", batch_size=batch)
+        text = json.dumps([sum(computed), float(came.features.sum())])
+        Path(folder, f"{number}.json").write_text(text)
+
+    children = [fork(lambda number=number: work(number)) for number in range(processes)]
+    statuses = [os.WEXITSTATUS(os.waitpid(child, 0)[1]) for child in children]
+    outcomes = [json.loads(Path(folder, f"{number}.json").read_text()) for number in range(processes)]
+    return {"statuses": statuses, "outcomes": outcomes}
+
+
 if __name__ == "__main__":
     task, url, run, first, second = sys.argv[1:]
-    outcome = {"kill": kill, "race": race}[task](url, run, int(first), int(second))
+    outcome = {"kill": kill, "race": race, "extract": extract_at_once}[task](
+        url, run, int(first), int(second)
+    )
     print(json.dumps(outcome))

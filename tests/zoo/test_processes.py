@@ -67,3 +67,11 @@ def test_processes_adding_at_once_lose_nothing(zoo: Zoo, run: Path) -> None:
     assert names == sorted([f"p{p}-{i}" for p in range(3) for i in range(5)] + ["same"])
     assert [row["name"] for row in zoo.listing()] == names
     assert [zoo.verify(name) for name in names] == [[] for _ in names]
+
+
+def test_processes_that_want_the_same_features_do_the_pass_once(zoo: Zoo, run: Path, tmp_path: Path) -> None:
+    zoo.add(f"run:{run}", name="a")
+    outcome = processes("extract", zoo, tmp_path, 3, 10)
+    assert outcome["statuses"] == [0, 0, 0]
+    assert sorted(count for count, _ in outcome["outcomes"]) == [0, 0, 20]
+    assert len({total for _, total in outcome["outcomes"]}) == 1

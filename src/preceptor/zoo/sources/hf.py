@@ -13,7 +13,7 @@ from preceptor.core import PreceptorError
 from preceptor.zoo.card import WEIGHTS_FILE, Card, Preprocessing
 from preceptor.zoo.limits import MAX_CARD_BYTES, check_size
 from preceptor.zoo.sources.candidate import Candidate, Request, need_classes, offline
-from preceptor.zoo.weights import read_state_dict
+from preceptor.zoo.weights import load_strictly, read_state_dict
 
 CONFIG_FILE = "hf_config.json"
 _PATTERNS = ["config.json", "preprocessor_config.json", "*.safetensors", "model.safetensors.index.json"]
@@ -103,10 +103,11 @@ def _load(folder: Path, config: Any, what: str) -> nn.Module:
 
     stored = sorted(path.name for path in folder.glob("*.safetensors"))
     pickled = folder / "pytorch_model.bin"
-    options: dict[str, Any] = {"config": config, "output_loading_info": True, "trust_remote_code": False}
     if not stored and pickled.is_file():
-        options["state_dict"] = read_state_dict(pickled)
-    elif not stored:
+        network = AutoModelForImageClassification.from_config(config)
+        load_strictly(network, read_state_dict(pickled), what=f"{what}/{pickled.name}", architecture=what)
+        return network
+    if not stored:
         raise PreceptorError(
             f"{what} has neither model.safetensors nor pytorch_model.bin; is it a model's folder?"
         )
@@ -114,10 +115,14 @@ def _load(folder: Path, config: Any, what: str) -> nn.Module:
     logging.set_verbosity_error()  # what it would warn of is an error below
     logging.disable_progress_bar()
     try:
-        source: Any = None if "state_dict" in options else str(folder)
-        if source is not None:
-            options |= {"local_files_only": True, "use_safetensors": True}
-        network, info = AutoModelForImageClassification.from_pretrained(source, **options)
+        network, info = AutoModelForImageClassification.from_pretrained(
+            str(folder),
+            config=config,
+            output_loading_info=True,
+            local_files_only=True,
+            use_safetensors=True,
+            trust_remote_code=False,
+        )
     except (ValueError, RuntimeError, OSError, KeyError, TypeError) as error:
         lines = " ".join(str(error).split())[:300]
         raise PreceptorError(f"transformers cannot load {what} as an image classifier: {lines}") from error
