@@ -109,8 +109,8 @@ def train(
     """
     overrides = _given(
         epochs=epochs, lr=lr, batch_size=batch_size, optimizer=optimizer, schedule=schedule,
-        weight_decay=weight_decay, augment=augment, mixup=mixup, label_smoothing=label_smoothing, ema=ema, clip=clip,
-        accumulate=accumulate, precision=precision, patience=patience, image_size=image_size,
+        weight_decay=weight_decay, augment=augment, mixup=mixup, label_smoothing=label_smoothing, ema=ema,
+        clip=clip, accumulate=accumulate, precision=precision, patience=patience, image_size=image_size,
     )  # fmt: skip
     if (zoo is None) != (name is None):
         raise typer.BadParameter("--zoo and --name go together")
@@ -177,12 +177,12 @@ def distill(
 ) -> None:
     """Distil a teacher into a student.
 
-    Example: preceptor distill glyphs:digits --teacher zoo/letters --student cnn-8 --method sinkhorn --out runs/a
+    Example: preceptor distill glyphs:digits --teacher zoo/letters --student cnn-8 --out runs/a
     """
     overrides = _given(
         epochs=epochs, lr=lr, batch_size=batch_size, optimizer=optimizer, schedule=schedule,
-        weight_decay=weight_decay, augment=augment, mixup=mixup, label_smoothing=label_smoothing, ema=ema, clip=clip,
-        accumulate=accumulate, precision=precision, patience=patience, image_size=image_size,
+        weight_decay=weight_decay, augment=augment, mixup=mixup, label_smoothing=label_smoothing, ema=ema,
+        clip=clip, accumulate=accumulate, precision=precision, patience=patience, image_size=image_size,
     )  # fmt: skip
     from preceptor.distill.schedules import distill as run_distillation
 
@@ -231,7 +231,8 @@ def _show(result: Result, as_json: bool, more: dict[str, Any]) -> None:
         emit_json({"run": path, "method": result.config["method"], **result.to_json(), **more})
         return
     say(
-        f"test accuracy {100 * result.accuracy:.2f} % after {len(result.history)} epochs, {result.seconds:.1f} s"
+        f"test accuracy {100 * result.accuracy:.2f} % after {len(result.history)} epochs, "
+        f"{result.seconds:.1f} s"
     )
     for note in result.notes:
         say(note)

@@ -1,7 +1,7 @@
 """Distillation: the training loop, the methods and the trainings of several stages.
 
-The package can be called: ``from preceptor import distill; distill("wrn-16-1", task, teacher)``. The public function
-and the package bear the same name, and Python lets only one of them be the attribute.
+The package can be called: ``from preceptor import distill; distill("wrn-16-1", task, teacher)``. The public
+function and the package bear the same name, and Python lets only one of them be the attribute.
 """
 
 from __future__ import annotations

@@ -76,12 +76,12 @@ def _read(path: Path) -> Checkpoint:
     with safe_open(path, framework="pt", device="cpu") as file:
         values = json.loads(file.metadata()[_VALUES])
         # Clones: the file may be deleted while the tensors are in use, and mapped memory would go with it.
-        tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+        tensors = {name: file.get_tensor(name).clone() for name in file.keys()}
     return Checkpoint(step=int(values.pop("step")), tensors=tensors, values=values)
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The optimiser's state by parameter number and name; its settings are the recipe's and need no saving."""
+    """The optimiser's state by parameter number and name; its settings are the recipe's."""
     state = optimizer.state_dict()["state"]
     return {
         f"{number}/{name}": value

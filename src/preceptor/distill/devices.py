@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import logging
 import os
 from collections.abc import Callable
 from typing import Any
@@ -32,7 +34,7 @@ def resolve_device(device: str) -> torch.device:
     return chosen
 
 
-def make_fabric(device: str, precision: str) -> Fabric:
+def make_fabric(device: str, precision: Any) -> Fabric:
     """A launched Fabric: on the processes that torchrun started, or on this one."""
     chosen = resolve_device(device)
     accelerator = {"cuda": "cuda", "mps": "mps"}.get(chosen.type, "cpu")
@@ -49,8 +51,40 @@ def make_fabric(device: str, precision: str) -> Fabric:
     else:
         devices: Any = [chosen.index] if chosen.index is not None else 1
         fabric = Fabric(accelerator=accelerator, devices=devices, precision=precision)
+    logger = logging.getLogger("lightning_fabric")
+    level = logger.level
+    logger.setLevel(logging.WARNING)  # its banner is no news to anyone who typed torchrun
     fabric.launch()
+    logger.setLevel(level)
+    _PROCESSES.busy = True
     return fabric
+
+
+class _Processes:
+    """Whether a training is under way; one that failed leaves its process without waiting for the others."""
+
+    busy = False
+    leaving = False
+
+
+_PROCESSES = _Processes()
+
+
+def rest(fabric: Fabric) -> None:
+    """A training has ended well in this process: leave the group in step with the others when Python ends.
+
+    Without this, gloo's threads now and then abort a process whose peers are gone already.
+    """
+    _PROCESSES.busy = False
+    if fabric.world_size > 1 and not _PROCESSES.leaving:
+        _PROCESSES.leaving = True
+        atexit.register(_leave)
+
+
+def _leave() -> None:
+    if not _PROCESSES.busy and torch.distributed.is_initialized():
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
 
 
 def resolve_precision(precision: str, device: str) -> str:
@@ -78,15 +112,18 @@ def on_first_process(fabric: Fabric, action: Callable[[], Any]) -> Any:
 
 def sum_over_processes(fabric: Fabric, values: Tensor) -> Tensor:
     """The sum of `values` over all processes."""
-    return values if fabric.world_size == 1 else fabric.all_reduce(values, reduce_op="sum")
+    if fabric.world_size > 1:
+        values = values.clone()
+        torch.distributed.all_reduce(values)
+    return values
 
 
 def sum_gradients(fabric: Fabric, parameters: list[torch.nn.Parameter]) -> None:
     """Sum the gradients over all processes in one message.
 
     The losses are shares of the global batch's, so their gradients add up. One flat message instead of
-    DistributedDataParallel's buckets: parameters that a step leaves out need no search, parts of an accumulated batch
-    need no switch, and these networks are small.
+    DistributedDataParallel's buckets: parameters that a step leaves out need no search, parts of an
+    accumulated batch need no switch, and these networks are small.
     """
     if fabric.world_size == 1:
         return
@@ -100,7 +137,7 @@ def sum_gradients(fabric: Fabric, parameters: list[torch.nn.Parameter]) -> None:
 
 
 def seed_step(seed: int, step: int, rank: int, device: torch.device) -> None:
-    """Set torch's generators from (seed, step, rank): dropout after a resumption is that of an unbroken run."""
+    """Set torch's generators from (seed, step, rank), so that dropout goes on the same after a resumption."""
     value = hash_seed(seed, step, rank)
     torch.default_generator.manual_seed(value)
     if device.type == "cuda":

@@ -50,8 +50,9 @@ def export(
 ) -> Export:
     """Write a run's network as ONNX.
 
-    The graph takes ``images``: float (B, C, H, W) in [0, 1] with any B (or raw vectors (B, d)); the normalisation is
-    inside. It gives ``logits`` (B, classes). Class names are in the metadata under ``classes``, as JSON.
+    The graph takes ``images``: float (B, C, H, W) in [0, 1] with any B (or raw vectors (B, d)); the
+    normalisation is inside. It gives ``logits`` (B, classes). Class names are in the metadata under
+    ``classes``, as JSON.
 
     Args:
         run: A run folder, or what `load_run` gave.
@@ -101,7 +102,7 @@ def _onnx_bytes(network: nn.Module, images: Tensor, saved: SavedRun, opset: int)
 
 
 def _quietly(network: nn.Module, images: Tensor, opset: int) -> Any:
-    """torch's exporter, without its progress marks and its warnings about itself."""
+    """Run torch's exporter without its progress marks and its warnings about itself."""
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)

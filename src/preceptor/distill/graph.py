@@ -30,7 +30,7 @@ class _NoProgress(float):
 
 
 class GraphedStep:
-    """Runs a `TrainingStep` through a graph captured at its fourth full batch. Other shapes take the plain way."""
+    """Runs a `TrainingStep` through a graph that is captured at its fourth batch."""
 
     def __init__(self, step: TrainingStep) -> None:
         self.step = step
@@ -46,13 +46,12 @@ class GraphedStep:
 
     def __call__(self, inputs: StepInputs, progress: float) -> Tensor:
         """Do the step; the same values as the plain one."""
-        if self._inputs is not None and inputs.images.shape != self._inputs.images.shape:
-            return self.step(inputs, progress)
         if self._graph is None and self._seen < _WARM_UP:
             return self._warm_up(inputs, progress)
         if self._graph is None:
             self._capture(inputs)
-        assert self._graph is not None and self._noted is not None and self._inputs is not None
+        assert self._graph is not None
+        assert self._noted is not None
         for entry in fields(StepInputs):
             held, came = getattr(self._inputs, entry.name), getattr(inputs, entry.name)
             if held is not None:

@@ -26,6 +26,13 @@ class InputSpec:
     mean: tuple[float, ...]  # one a channel or dimension
     std: tuple[float, ...]
 
+    @property
+    def network_shape(self) -> tuple[int, int, int] | tuple[int]:
+        """The shape as `preceptor.models.build` takes it."""
+        if len(self.shape) == 3:
+            return (self.shape[0], self.shape[1], self.shape[2])
+        return (self.shape[0],)
+
 
 def input_spec(split: Split, kind: str, image_size: int | None) -> InputSpec:
     """Shape, mean and deviation of the inputs, from the training split alone."""
@@ -38,7 +45,7 @@ def input_spec(split: Split, kind: str, image_size: int | None) -> InputSpec:
         return InputSpec((len(mean), image_size, image_size), tuple(mean.tolist()), _usable(std))
     if not split.uniform or split.image_shape is None:
         raise PreceptorError(
-            "the images differ in size; give the size they are brought to, such as image_size 224 (--image-size 224)"
+            "the images differ in size; give the size to bring them to, such as image_size 224"
         )
     return InputSpec(tuple(split.image_shape), tuple(mean.tolist()), _usable(std))
 
@@ -89,7 +96,7 @@ class Normalise(torch.nn.Module):
 
 
 def label_distribution(labels: Tensor, num_classes: int, smoothing: float) -> Tensor:
-    """One-hot rows, or smoothed ones: 1 - smoothing on the label, the rest spread over all classes.  # (B, C)"""
+    """One-hot rows (B, C), or smoothed ones: 1 - smoothing on the label, the rest spread over all classes."""
     one_hot = torch.zeros(len(labels), num_classes, device=labels.device)
     one_hot.scatter_(1, labels[:, None], 1.0)
     return one_hot if smoothing == 0 else one_hot * (1 - smoothing) + smoothing / num_classes
@@ -100,14 +107,12 @@ def mixup_share(alpha: float, seed: int, step: int) -> float:
     return float(np.random.default_rng([seed, step, 0x6D78]).beta(alpha, alpha))
 
 
-def mix_up(images: Tensor, targets: Tensor, weights: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
-    """Mix neighbours in the batch (Zhang et al. 2018): x_i and x_j of a pair become share x_i + (1 - share) x_j.
+def mix_up(images: Tensor, targets: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+    """Mix each row with the one half a batch away (Zhang et al. 2018): share x_i + (1 - share) x_j.
 
-    The batch is in random order, so neighbours are random pairs; and pairs of neighbours stay together when the batch
-    is divided among processes. A row without a partner, or whose partner is padding, stays as it is.
+    The batch is in random order, so these are random pairs; and as rows are dealt out to processes in turn,
+    a pair meets in the same process.
     """
-    rows = torch.arange(len(images), device=images.device)
-    partner = (rows ^ 1).clamp_max(len(images) - 1)
-    partner = torch.where((weights[partner] > 0) & (partner // 2 == rows // 2), partner, rows)
-    mixed = images * share + images[partner] * (1 - share)
-    return mixed, targets * share + targets[partner] * (1 - share)
+    half = len(images) // 2
+    mixed = images * share + images.roll(half, 0) * (1 - share)
+    return mixed, targets * share + targets.roll(half, 0) * (1 - share)

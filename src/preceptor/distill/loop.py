@@ -99,7 +99,8 @@ class Loop:
 
     def _train_on(self, batch: Any, place: int) -> None:
         job, recipe, device = self.job, self.job.recipe, self.job.fabric.device
-        rows = min(recipe.batch_size, job.num_train - place * recipe.batch_size)
+        batch_size = min(recipe.batch_size, job.num_train)
+        rows = min(batch_size, job.num_train - place * batch_size)
         mix = (
             torch.full((), mixup_share(recipe.mixup, job.seed, self.step), device=device)
             if recipe.mixup

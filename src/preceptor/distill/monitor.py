@@ -34,9 +34,11 @@ class Monitor:
         """Note one step: this process's share of the terms (T,), then its correct rows."""
         if self._first_bad is None or self.names != names:
             self._allocate(names)
-        assert self._sums is not None and self._first_bad is not None and self._bad_values is not None
+        assert self._sums is not None
+        assert self._first_bad is not None
+        assert self._bad_values is not None
         terms = values[:-1]
-        # Rows are a Python number: the same for all processes, and no copy to the device has to be waited for.
+        # Rows are a Python number, so nothing has to be copied to the device.
         self._sums[:-1] += terms.to(self._exact) * rows
         self._sums[-1] += values[-1].to(self._exact)
         bad = ~(terms.abs() < _DIVERGED) & (self._first_bad == _NEVER)  # NaN compares false

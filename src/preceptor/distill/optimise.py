@@ -15,7 +15,7 @@ from preceptor.distill.recipe import Recipe
 def make_optimizer(
     recipe: Recipe, parameters: Iterable[nn.Parameter], device: torch.device
 ) -> torch.optim.Optimizer:
-    """The recipe's optimiser; on CUDA fused and with the rate in a tensor, so that a graph can hold the step."""
+    """The recipe's optimiser; on CUDA fused, with the rate in a tensor, so that a graph can hold it."""
     on_cuda = device.type == "cuda"
     # Fabric's loss scaler cannot clip gradients that the fused optimiser unscales by itself.
     fused = on_cuda and not (recipe.clip and recipe.precision == "16-mixed")

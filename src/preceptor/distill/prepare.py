@@ -50,8 +50,8 @@ def settings(
         near = difflib.get_close_matches(unknown[0], [*known, *RECIPE_FIELDS], n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise PreceptorError(
-            f"{unknown[0]!r} is neither an option of method {chosen.name} ({', '.join(sorted(known)) or 'it has none'}) "
-            f"nor a setting of a recipe{hint}"
+            f"{unknown[0]!r} is neither a setting of a recipe nor an option of method {chosen.name} "
+            f"({', '.join(sorted(known)) or 'it has none'}){hint}"
         )
     return Settings(resolved, chosen, {**resolved.method_options.get(chosen.name, {}), **options})
 
@@ -72,7 +72,7 @@ def _option_names(method: type[Method]) -> set[str]:
     for owner in method.__mro__:
         if "__init__" not in owner.__dict__ or owner is Method:
             continue
-        parameters = inspect.signature(owner.__init__).parameters.values()
+        parameters = inspect.signature(owner.__dict__["__init__"]).parameters.values()
         names |= {parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
         if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
             break  # this class passes nothing on to the ones it derives from
@@ -114,11 +114,11 @@ class Data:
 def make_student(student: str | nn.Module, task: Task, spec: InputSpec, seed: int) -> nn.Module:
     """Build the student by name, or check the one that came; a module is trained in place."""
     if isinstance(student, str):
-        return build(student, len(task.classes), spec.shape, seed=seed)
+        return build(student, len(task.classes), spec.network_shape, seed=seed)
     if not callable(getattr(student, "outputs", None)):
         raise PreceptorError(
-            f"the student {type(student).__name__} has no outputs(); give an architecture's name or a module whose "
-            "outputs(x) returns a ModelOutput (maps, features, logits)"
+            f"the student {type(student).__name__} has no outputs(); give an architecture's name or a module "
+            "whose outputs(x) returns a ModelOutput (maps, features, logits)"
         )
     return student
 
@@ -147,14 +147,17 @@ def make_context(
     student_shape = shapes(student.outputs, normalise(images), student)  # type: ignore[arg-type]
     if student_shape.logits.shape[1] != len(task.classes):
         raise PreceptorError(
-            f"the student has {student_shape.logits.shape[1]} outputs and the task {len(task.classes)} classes; "
-            "give a student with one output a class"
+            f"the student has {student_shape.logits.shape[1]} outputs and the task {len(task.classes)} "
+            "classes; give a student with one output a class"
         )
     teacher_shape = None if teacher is None else teacher.outputs(images)
+    names: tuple[str, ...] = ()
+    if teacher is not None and teacher_shape is not None:
+        names = teacher.classes(teacher_shape.logits.shape[1])
     return Context(
         student_classes=tuple(task.classes),
         student_shape=student_shape,
-        teacher_classes=() if teacher is None or teacher_shape is None else teacher.classes(teacher_shape.logits.shape[1]),
+        teacher_classes=names,
         teacher_shape=teacher_shape,
         teacher_classifier=None if teacher is None else teacher.classifier,
         teacher_bias=None if teacher is None else teacher.bias,

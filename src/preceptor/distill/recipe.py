@@ -17,7 +17,7 @@ Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed"]
 
 @dataclass(frozen=True)
 class Recipe:
-    """The settings of one training. Milestones are shares of the training, so they move along with `epochs`."""
+    """The settings of one training. Milestones are shares of it, so they move along with `epochs`."""
 
     epochs: int = 60
     batch_size: int = 64  # rows of one optimiser step over all processes
@@ -56,8 +56,7 @@ _CIFAR = replace(_PAPER, milestones=(0.25, 0.5, 0.75), augment="pad-crop-flip")
 _CUB = replace(
     _PAPER, batch_size=128, milestones=(0.75, 0.85, 0.9), augment="random-resized-crop", image_size=224
 )
-# The literal settings: classifier rows on the unit sphere against raw feature means, as Eq. (6) and (8) print them
-# (notes, 2), are not offered by any option because they mix two scales; both sides on the sphere is the reading.
+# Both sides on the unit sphere: Eq. (6) and (8) taken literally mix a sphere with raw features.
 _LITERAL = {"temperature": 3.0, "epsilon": 0.1, "centers": "classifier", "value": "entropic"}
 
 RECIPES: dict[str, Recipe] = {
@@ -109,7 +108,7 @@ def _check(recipe: Recipe) -> None:
             raise PreceptorError(f"{name} {getattr(recipe, name)} came; expected from 0 to below 1")
     if any(not 0 < milestone < 1 for milestone in recipe.milestones):
         raise PreceptorError(
-            f"milestones {recipe.milestones} came; expected shares of the training between 0 and 1, such as 0.5"
+            f"milestones {recipe.milestones} came; expected shares of the training, such as 0.5"
         )
     if recipe.patience and not recipe.validation_fraction:
         raise PreceptorError("patience needs a validation split; give a validation_fraction above 0")
@@ -121,7 +120,7 @@ def _check(recipe: Recipe) -> None:
 
 
 def learning_rate(recipe: Recipe, step: int, steps_per_epoch: int) -> float:
-    """The rate of optimiser step `step`, a function of nothing else, so that resuming needs no scheduler state."""
+    """The rate of optimiser step `step`: a pure function, so that resuming needs no scheduler state."""
     warmup = recipe.warmup_epochs * steps_per_epoch
     if step < warmup:
         return recipe.lr * (step + 1) / (math.ceil(warmup) + 1)

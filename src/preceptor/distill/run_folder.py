@@ -43,7 +43,7 @@ class RunFolder:
         if self.exists:
             if not resume:
                 raise PreceptorError(
-                    f"{self.path} already holds a run; pass --resume to go on with it, or choose another folder"
+                    f"{self.path} already holds a run; pass --resume to continue it or choose another folder"
                 )
             self._check_same(config)
             remove_leftovers(self.path)

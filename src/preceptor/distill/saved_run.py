@@ -51,7 +51,7 @@ def load_run(path: str | os.PathLike[str]) -> SavedRun:
             "make it yourself and load model.safetensors into it"
         )
     spec = InputSpec(tuple(config["input_shape"]), tuple(config["mean"]), tuple(config["std"]))
-    network = build(arch, len(config["classes"]), spec.shape)
+    network = build(arch, len(config["classes"]), spec.network_shape)
     network.load_state_dict(folder.read_model())
     return SavedRun(network.eval(), Normalise(spec), spec, tuple(config["classes"]), config)
 

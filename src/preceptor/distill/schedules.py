@@ -150,7 +150,7 @@ def sftn(
     arch = teacher_arch or _architecture(teacher)
     changes = {name: value for name, value in options.items() if name == "image_size"}
     spec = input_spec(task.train, task.kind, resolve_recipe(recipe, changes).image_size)
-    raw = build(arch, len(task.classes), spec.shape, seed=seed + 1)
+    raw = build(arch, len(task.classes), spec.network_shape, seed=seed + 1)
     first = train(
         task, student=raw, method="sftn-teacher", recipe=recipe, out=_inside(out, "teacher"),
         **{**shared, "student_shape": _shape(student, task, spec.shape), **(teacher_options or {})},
@@ -173,15 +173,15 @@ def sskd(
 ) -> Result:
     """SSKD (Xu et al. 2020): train a contrast head on the frozen teacher, then distil with it.
 
-    The first training runs the same method with all weights of the student's terms at 0, so that only the head
-    learns; its student is thrown away. `head_epochs` makes it shorter than the recipe.
+    The first training runs the same method with the student's terms at 0, so that only the head learns; its
+    student is thrown away. `head_epochs` makes it shorter than the recipe.
     """
     silent = {"task_weight": 0.0, "kd_weight": 0.0, "rotated_weight": 0.0, "similarity_weight": 0.0}
     shared = {**_shared(options), "recipe": options.get("recipe", "small")}
     first_epochs = {} if head_epochs is None else {"epochs": head_epochs}
     first = train(
-        task, student=copy.deepcopy(student), method="sskd", teacher=teacher, out=_inside(out, "teacher-head"),
-        **{**shared, **first_epochs, **silent},
+        task, student=copy.deepcopy(student), method="sskd", teacher=teacher,
+        out=_inside(out, "teacher-head"), **{**shared, **first_epochs, **silent},
     )  # fmt: skip
     prefix = "teacher_head."
     head = {key[len(prefix) :]: value for key, value in first.method_state.items() if key.startswith(prefix)}

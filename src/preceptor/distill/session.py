@@ -30,7 +30,7 @@ from preceptor.distill.progress import Reporter
 from preceptor.distill.result import Result
 from preceptor.distill.run_folder import RunFolder
 from preceptor.distill.step import TrainingStep
-from preceptor.distill.sync_norm import RowWeights, desynchronise, synchronise
+from preceptor.distill.sync_norm import Synchronised, synchronise
 from preceptor.distill.teacher_side import GivenTeacher, TeacherSide, check_cacheable
 from preceptor.ot import class_centers
 
@@ -51,6 +51,7 @@ class Session:
     graphs: bool
     centers: bool
     notes: list[str] = field(default_factory=list)
+    synchronised: list[Synchronised] = field(default_factory=list)
 
     def run(
         self,
@@ -152,51 +153,42 @@ class Session:
         method, outputs = make_method(self.settings, context, data, task.train, teacher)
         if self.cache_teacher and teacher is not None and outputs is not None:
             teacher.keep(outputs)
-        row_weights = RowWeights()
-        self.notes += self._prepare_networks(network, method, row_weights)
-        optimizer = make_optimizer(recipe, [*network.parameters(), *method.parameters()], fabric.device)
-        optimizer = fabric.setup_optimizers(optimizer)
+        self._prepare_networks(network, method, len(task.train))
+        plain_optimizer = make_optimizer(recipe, [*network.parameters(), *method.parameters()], fabric.device)
+        optimizer: Any = fabric.setup_optimizers(plain_optimizer)
         average = MovingAverage(network, recipe.ema) if recipe.ema else None
-        step: TrainingStep | GraphedStep = TrainingStep(
-            fabric=fabric, recipe=recipe, student=network, method=method, teacher=teacher, normalise=normalise,
-            optimizer=optimizer, num_classes=len(task.classes), row_weights=row_weights, average=average,
+        step = TrainingStep(
+            fabric=fabric, recipe=recipe, student=network, method=method, teacher=teacher,
+            normalise=normalise, optimizer=optimizer, num_classes=len(task.classes), average=average,
             compile_networks=self.compile_networks,
         )  # fmt: skip
-        steps = self._steps_per_epoch(len(task.train), network, method)
+        loader = data.loader(task.train, recipe.batch_size, augment=augment, train=True)
         return Job(
-            fabric=fabric, recipe=recipe, seed=self.seed, num_classes=len(task.classes), num_train=len(task.train),
-            steps_per_epoch=steps, student=network, method=method, normalise=normalise, optimizer=optimizer,
-            average=average, step=GraphedStep(step) if self.graphs else step,
-            train_loader=data.loader(task.train, recipe.batch_size, augment=augment, train=True),
+            fabric=fabric, recipe=recipe, seed=self.seed, num_classes=len(task.classes),
+            num_train=len(task.train), steps_per_epoch=len(loader), student=network, method=method,
+            normalise=normalise, optimizer=optimizer, average=average,
+            step=GraphedStep(step) if self.graphs else step,
+            train_loader=loader,
             watch=watch, watch_loader=None if watched is None else data.loader(watched, EVALUATION_BATCH),
             folder=self.folder, checkpoint_every=None, evaluate_every=1, reporter=None,
         )  # fmt: skip
 
-    def _prepare_networks(self, network: nn.Module, method: nn.Module, row_weights: RowWeights) -> list[str]:
-        notes = []
-        if self.fabric.device.type == "cuda":
-            network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        if self.fabric.world_size > 1:
-            left = [name for part in (network, method) for name in synchronise(part, row_weights)]
-            if left:
-                notes.append(f"statistics of {', '.join(left[:3])} are not shared between processes")
-        return notes
-
-    def _steps_per_epoch(self, count: int, network: nn.Module, method: nn.Module) -> int:
-        batch = self.settings.recipe.batch_size
-        steps = -(-count // batch)
-        normed = any(
-            isinstance(m, nn.modules.batchnorm._BatchNorm)
-            for part in (network, method)
-            for m in part.modules()
-        )
-        if count % batch == 1 and steps > 1 and normed:
-            # Statistics of a single row are no statistics; the order is new each epoch, so no sample misses out.
-            self.notes.append(
-                "each epoch leaves out its last sample: batch norm cannot train on a batch of one"
+    def _prepare_networks(self, network: nn.Module, method: nn.Module, count: int) -> None:
+        device, processes = self.fabric.device, self.fabric.world_size
+        if device.type == "cuda":
+            network.to(memory_format=torch.channels_last)
+        batch = min(self.settings.recipe.batch_size, count)
+        if batch % processes:
+            raise PreceptorError(
+                f"a batch of {batch} samples cannot be dealt out evenly to {processes} processes; "
+                "choose a batch size that they divide"
             )
-            steps -= 1
-        return steps
+        if processes == 1:
+            return
+        self.synchronised = [synchronise(part, device) for part in (network, method)]
+        left = [name for changes in self.synchronised for name in changes.left]
+        if left:
+            self.notes.append(f"statistics of {', '.join(left[:3])} are not shared between processes")
 
     def _restore(self, loop: Loop) -> None:
         if self.folder is None:
@@ -210,7 +202,8 @@ class Session:
 
     def _conclude(self, loop: Loop, config: dict[str, Any], finish: bool) -> Result:
         job = loop.job
-        desynchronise(job.student)
+        for changes in self.synchronised:
+            changes.undo()
         state = loop.final_state()
         if state is not None:
             job.student.load_state_dict(state)

@@ -1,11 +1,10 @@
-"""One optimiser step: both networks forward, the method's terms, backward, update. No method is named here."""
+"""One optimiser step: both networks forward, the method's terms, backward, update."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -16,29 +15,27 @@ from preceptor.distill.inputs import Normalise, label_distribution, mix_up
 from preceptor.distill.losses import Method, Step
 from preceptor.distill.optimise import MovingAverage
 from preceptor.distill.recipe import Recipe
-from preceptor.distill.sync_norm import RowWeights
 from preceptor.distill.teacher_side import TeacherSide
 
 
 @dataclass(frozen=True)
 class StepInputs:
-    """This process's rows of one step. Shapes are the same at every step but an epoch's ragged last one."""
+    """This process's rows of one step. Their number is the same at every step."""
 
     images: Tensor  # (B, …) in [0, 1]
     labels: Tensor  # (B,)
     indices: Tensor  # (B,)
-    weights: Tensor  # (B,) 0 for padding
+    weights: Tensor  # (B,) 0 for rows that only fill an epoch's last batch
     rows: Tensor  # () how many rows count over all processes
     mix: Tensor | None  # () mixup's share of the own image
 
-    def parts(self, count: int) -> Iterator[StepInputs]:
-        """The rows in `count` parts, for a batch that does not fit through the network at once."""
-        if count == 1:
-            yield self
-            return
-        columns = (self.images, self.labels, self.indices, self.weights)
-        for part in zip(*(column.chunk(count) for column in columns), strict=True):
-            yield StepInputs(*part, self.rows, self.mix)
+
+class _Rows(NamedTuple):
+    images: Tensor
+    labels: Tensor
+    targets: Tensor
+    weights: Tensor
+    indices: Tensor
 
 
 class TrainingStep:
@@ -55,13 +52,12 @@ class TrainingStep:
         normalise: Normalise,
         optimizer: Any,
         num_classes: int,
-        row_weights: RowWeights,
         average: MovingAverage | None,
         compile_networks: bool = False,
     ) -> None:
         self.fabric, self.recipe, self.num_classes = fabric, recipe, num_classes
         self.method, self.teacher, self.normalise = method, teacher, normalise
-        self.optimizer, self.row_weights, self.average = optimizer, row_weights, average
+        self.optimizer, self.average = optimizer, average
         self.parameters = [p for group in optimizer.param_groups for p in group["params"]]
         self.channels_last = fabric.device.type == "cuda"
         outputs: Callable[[Tensor], ModelOutput] = student.outputs  # type: ignore[assignment]
@@ -78,11 +74,10 @@ class TrainingStep:
         """
         self.optimizer.zero_grad(set_to_none=True)
         total: Tensor | None = None
-        for part in inputs.parts(self.recipe.accumulate):
-            terms, correct = self.terms(part, progress)
-            # Each part's means count by the rows they are over, so parts and processes add up to the whole batch.
-            share = part.weights.sum() / part.rows
-            values = torch.stack(list(terms.values())) * share
+        for part in self._parts(inputs):
+            terms, correct = self._terms(part, progress)
+            # Means count by their rows, so that parts and processes add up to the whole batch.
+            values = torch.stack(list(terms.values())) * (part.weights.sum() / inputs.rows)
             self.fabric.backward(values.sum())
             noted = torch.cat([values.detach(), correct[None]])
             total = noted if total is None else total + noted
@@ -98,21 +93,26 @@ class TrainingStep:
         assert total is not None
         return total
 
-    def terms(self, inputs: StepInputs, progress: float) -> tuple[dict[str, Tensor], Tensor]:
-        """The method's terms on these rows, and how many of them the student gets right."""
+    def _parts(self, inputs: StepInputs) -> Iterator[_Rows]:
+        """The rows with their label distributions, in parts where the batch does not fit through at once."""
         targets = label_distribution(inputs.labels, self.num_classes, self.recipe.label_smoothing)
         images = inputs.images
         if inputs.mix is not None:
-            images, targets = mix_up(images, targets, inputs.weights, inputs.mix)
-        views = self.method.expand(images)  # in [0, 1], so that each network can normalise them its own way
-        teacher = None if self.teacher is None else self.teacher.outputs(views, inputs.indices)
+            images, targets = mix_up(images, targets, inputs.mix)
+        columns = (images, inputs.labels, targets, inputs.weights, inputs.indices)
+        for part in zip(*(column.chunk(self.recipe.accumulate) for column in columns), strict=True):
+            yield _Rows(*part)
+
+    def _terms(self, rows: _Rows, progress: float) -> tuple[dict[str, Tensor], Tensor]:
+        """The method's terms on these rows, and how many of them the student gets right."""
+        views = self.method.expand(rows.images)  # in [0, 1], so that each network normalises its own way
+        teacher = None if self.teacher is None else self.teacher.outputs(views, rows.indices)
         seen = self.normalise(views)
         if self.channels_last and seen.ndim == 4:
             seen = seen.contiguous(memory_format=torch.channels_last)
-        self.row_weights.values = inputs.weights
-        with self.fabric.autocast() if self.recipe.precision != "32-true" else nullcontext():
+        with self.fabric.autocast():
             student = self.student_outputs(seen)
-        step = Step(seen, inputs.labels, targets, inputs.weights, inputs.indices, student, teacher, progress)
+        step = Step(seen, rows.labels, rows.targets, rows.weights, rows.indices, student, teacher, progress)
         terms = {name: value.float() for name, value in self.method(step).items()}
-        right = student.logits.detach()[: len(inputs.labels)].argmax(dim=1) == inputs.labels
-        return terms, (right * inputs.weights).sum().float()
+        right = student.logits.detach()[: len(rows.labels)].argmax(dim=1) == rows.labels
+        return terms, (right * rows.weights).sum().float()

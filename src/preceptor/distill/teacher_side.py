@@ -1,4 +1,4 @@
-"""The teacher's half of a training step: the same view as the student's, through the teacher's own preprocessing."""
+"""The teacher's half of a step: the student's view through the teacher's own preprocessing."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def as_given(teacher: nn.Module | str | Result, classes: Sequence[str] | None) -
         return GivenTeacher(teacher.model, tuple(classes or config["classes"]), seen, None)
     module = load_teacher(teacher) if isinstance(teacher, str) else teacher
     names = classes if classes is not None else getattr(module, "classes", None)
-    seen = getattr(module, "preprocessing", None)
+    own: Preprocessing | None = getattr(module, "preprocessing", None)
     place = teacher if isinstance(teacher, str) else None
-    return GivenTeacher(module, None if names is None else tuple(names), seen, place)
+    return GivenTeacher(module, None if names is None else tuple(names), own, place)
 
 
 class TeacherSide:
@@ -48,8 +48,8 @@ class TeacherSide:
         module = given.module
         if not callable(getattr(module, "outputs", None)):
             raise PreceptorError(
-                f"the teacher {type(module).__name__} has no outputs(); give a teacher of a zoo, a network of "
-                "preceptor.models, or a module whose outputs(x) returns a ModelOutput"
+                f"the teacher {type(module).__name__} has no outputs(); give a teacher of a zoo, a network "
+                "of preceptor.models, or a module whose outputs(x) returns a ModelOutput"
             )
         self.module = module.eval()
         self.autocast = autocast
@@ -65,7 +65,7 @@ class TeacherSide:
         self._cache: tuple[Tensor, Tensor] | None = None
 
     def classes(self, count: int) -> tuple[str, ...]:
-        """The names of its `count` classes; a bare module has none, and no class of it equals one of the student's."""
+        """The names of its `count` classes; those of a bare module are nobody else's."""
         names = self.given.classes
         if names is None:
             return tuple(f"teacher class {number}" for number in range(count))

@@ -15,7 +15,7 @@ from torch import nn
 
 from preceptor.core import PreceptorError
 from preceptor.data.task import Task
-from preceptor.distill.devices import make_fabric, resolve_device, resolve_precision
+from preceptor.distill.devices import make_fabric, resolve_device, resolve_precision, rest
 from preceptor.distill.losses import Method
 from preceptor.distill.prepare import settings
 from preceptor.distill.recipe import Recipe
@@ -57,7 +57,7 @@ def train(
         task: A `Task`, or what one is made from (a folder, an `.npz`, ``glyphs:digits``, …).
         student: An architecture's name, or a module with `outputs`, which is trained in place.
         method: The name of a method, or a `Method` class; "none" is the student alone.
-        teacher: A `Teacher`, where one lies (``ZOO/NAME``), the `Result` of an earlier training, or any module with
+        teacher: A `Teacher`, where one lies (``ZOO/NAME``), the `Result` of a training, or any module with
             `outputs`, which then sees inputs in the student's normalisation.
         recipe: How to train: a name of `RECIPES` or a `Recipe`.
         out: The run folder; None keeps nothing on the disk.
@@ -75,16 +75,15 @@ def train(
         evaluate_every: Epochs between evaluations on the test split (on validation data it is every epoch).
         centers: Write centers.safetensors, the class means of the student's features over the training set.
         progress: Show a progress bar; None: where standard error is a terminal.
-        **options: Settings of the recipe (``epochs=20``, ``lr=0.05``) and options of the method (``weight=10``).
+        **options: Settings of the recipe (``epochs=20``) and options of the method (``weight=10``).
 
     Returns:
         The trained student and what is known about it.
     """
     task = task if isinstance(task, Task) else Task(task)
     chosen = settings(method, recipe, options, task.kind)
-    chosen = replace(
-        chosen, recipe=replace(chosen.recipe, precision=resolve_precision(chosen.recipe.precision, device))
-    )
+    precision: Any = resolve_precision(chosen.recipe.precision, device)
+    chosen = replace(chosen, recipe=replace(chosen.recipe, precision=precision))
     _check_teacher(chosen.method, teacher, with_baseline, graphs, device, chosen.recipe)
     fresh = (
         copy.deepcopy(student if baseline_student is None else baseline_student) if with_baseline else student
@@ -92,7 +91,8 @@ def train(
     with _own_randomness(device):
         session = Session(
             task=task, student=student, settings=chosen, seed=seed,
-            teacher=None if teacher is None else as_given(teacher, teacher_classes), fabric=make_fabric(device, chosen.recipe.precision),
+            teacher=None if teacher is None else as_given(teacher, teacher_classes),
+            fabric=make_fabric(device, chosen.recipe.precision),
             folder=None if out is None else RunFolder(out),
             cache_teacher=cache_teacher, compile_networks=compile, graphs=graphs, centers=centers,
         )  # fmt: skip
@@ -100,11 +100,12 @@ def train(
             resume=resume, tensorboard=tensorboard, checkpoint_every=checkpoint_every,
             evaluate_every=evaluate_every, progress=progress, finish=not with_baseline,
         )  # fmt: skip
+    rest(session.fabric)
     if not with_baseline or result.baseline_accuracy is not None:
         return result
     baseline = train(
-        task, student=fresh, recipe=chosen.recipe, out=None if out is None else Path(out) / "baseline", seed=seed,
-        resume=resume, device=device, compile=compile, graphs=graphs, tensorboard=tensorboard,
+        task, student=fresh, recipe=chosen.recipe, out=None if out is None else Path(out) / "baseline",
+        seed=seed, resume=resume, device=device, compile=compile, graphs=graphs, tensorboard=tensorboard,
         checkpoint_every=checkpoint_every, evaluate_every=evaluate_every, progress=progress,
     )  # fmt: skip
     note = baseline_note(result.accuracy, baseline.accuracy)

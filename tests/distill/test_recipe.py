@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from preceptor.core import PreceptorError
+from preceptor.distill.prepare import settings
+from preceptor.distill.recipe import RECIPES, Recipe, learning_rate, resolve_recipe
+
+
+def rates(recipe: Recipe, steps_per_epoch: int) -> list[float]:
+    return [learning_rate(recipe, epoch * steps_per_epoch, steps_per_epoch) for epoch in range(recipe.epochs)]
+
+
+@pytest.mark.parametrize(("name", "drops"), [("cifar100", (50, 100, 150)), ("cub", (150, 170, 180))])
+def test_the_papers_schedules(name: str, drops: tuple[int, ...]) -> None:
+    recipe = RECIPES[name]
+    assert (recipe.epochs, recipe.lr, recipe.momentum, recipe.weight_decay) == (200, 0.1, 0.9, 5e-4)
+    assert recipe.batch_size == {"cifar100": 256, "cub": 128}[name]
+    expected = [0.1 * 0.2 ** sum(epoch >= drop for drop in drops) for epoch in range(200)]
+    assert rates(recipe, 7) == pytest.approx(expected)
+
+
+def test_milestones_move_with_the_epochs() -> None:
+    assert rates(resolve_recipe("cifar100", {"epochs": 4}), 3) == pytest.approx([0.1, 0.02, 0.004, 0.0008])
+
+
+def test_cosine_with_warm_up() -> None:
+    recipe = Recipe(epochs=10, lr=1.0, schedule="cosine", warmup_epochs=2)
+    assert learning_rate(recipe, 0, 10) == pytest.approx(1 / 21)
+    assert learning_rate(recipe, 19, 10) == pytest.approx(20 / 21)
+    assert learning_rate(recipe, 20, 10) == pytest.approx(1.0)
+    assert learning_rate(recipe, 60, 10) == pytest.approx(0.5)
+    assert learning_rate(recipe, 99, 10) == pytest.approx(0.5 * (1 + math.cos(math.pi * 79 / 80)))
+
+
+def test_cub_weighs_the_transport_term_by_100() -> None:
+    assert settings("sinkhorn", "cub", {}, "images").options == {"weight": 100.0}
+    assert settings("sinkhorn", "cub", {"weight": 3.0}, "images").options == {"weight": 3.0}
+
+
+def test_keywords_are_sorted_into_recipe_and_method() -> None:
+    chosen = settings("sinkhorn", "small", {"epochs": 3, "weight": 5.0}, "images")
+    assert chosen.recipe.epochs == 3
+    assert chosen.options == {"weight": 5.0}
+
+
+def test_a_presets_augmentation_is_for_images() -> None:
+    assert settings("none", "cifar100", {}, "vectors").recipe.augment is None
+    assert settings("none", "cifar100", {"augment": "noise"}, "vectors").recipe.augment == "noise"
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: resolve_recipe("cifar"), "recipe 'cifar' is unknown; .*did you mean 'cifar100'"),
+        (lambda: resolve_recipe("small", {"epoch": 3}), r"a recipe has no setting \['epoch'\]"),
+        (lambda: resolve_recipe("small", {"optimizer": "adam"}), "optimizer 'adam' is unknown; .* sgd"),
+        (lambda: resolve_recipe("small", {"epochs": 0}), "epochs 0 came; at least 1"),
+        (lambda: resolve_recipe("small", {"ema": 1.0}), "ema 1.0 came; expected from 0 to below 1"),
+        (lambda: resolve_recipe("small", {"milestones": (50,)}), "shares of the training"),
+        (lambda: resolve_recipe("small", {"accumulate": 3}), "cannot go in 3 equal parts"),
+        (lambda: settings("sinkhorn", "small", {"wieght": 1}, "images"), "did you mean 'weight'"),
+        (lambda: settings("kdd", "small", {}, "images"), "method 'kdd' is unknown; .*did you mean 'kd'"),
+    ],
+)  # fmt: skip
+def test_refusals(call, message: str) -> None:
+    with pytest.raises(PreceptorError, match=message):
+        call()

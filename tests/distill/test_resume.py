@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from preceptor.core import PreceptorError
+from preceptor.distill import checkpoint
+from preceptor.distill.train import train
+from tests.distill.toys import toy_task, vector_task
+
+ROOT = Path(__file__).parents[2]
+
+
+def kill_and_resume(method: str, seed: int, options: dict[str, object], home: Path) -> dict[str, object]:
+    command = [
+        sys.executable,
+        "-m",
+        "tests.distill.kill_and_resume",
+        method,
+        str(seed),
+        json.dumps(options),
+        str(home),
+    ]
+    done = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=250,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize(
+    ("method", "seed", "options"),
+    [
+        ("sinkhorn", 11, {"ema": 0.9, "clip": 1.0, "mixup": 0.3, "label_smoothing": 0.1}),
+        ("seed", 12, {"optimizer": "adamw", "lr": 0.01, "patience": 2, "validation_fraction": 0.2}),
+    ],
+)
+def test_killed_at_random_steps_it_ends_with_the_same_bits(
+    method: str, seed: int, options: dict[str, object], tmp_path: Path
+) -> None:
+    found = kill_and_resume(method, seed, options, tmp_path)
+    assert found["killed"] >= 3  # a kill may come after the end
+    assert found == {"killed": found["killed"], "differing": [], "logs": True, "left": []}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("method", ["kd", "sskd", "refilled", "vid", "wcord"])
+def test_every_kind_of_state_survives_kills(method: str, seed: int, tmp_path: Path) -> None:
+    found = kill_and_resume(method, 100 + seed, {"accumulate": 2}, tmp_path)
+    assert found["differing"] == []
+    assert found["logs"]
+
+
+def test_a_finished_run_is_read_and_not_trained_again(tmp_path: Path) -> None:
+    first = train(toy_task(), student="cnn-2", epochs=2, out=tmp_path / "a")
+    again = train(toy_task(), student="cnn-2", epochs=2, out=tmp_path / "a", resume=True)
+    assert (again.accuracy, again.seconds, list(again.history)) == (
+        first.accuracy,
+        first.seconds,
+        list(first.history),
+    )
+    for name, value in first.model.state_dict().items():
+        assert torch.equal(again.model.state_dict()[name], value)
+
+
+def test_a_run_is_not_overwritten(tmp_path: Path) -> None:
+    train(vector_task(), student="mlp-4", epochs=1, out=tmp_path / "a")
+    with pytest.raises(PreceptorError, match="already holds a run; pass --resume"):
+        train(vector_task(), student="mlp-4", epochs=1, out=tmp_path / "a")
+
+
+def test_other_settings_are_refused_by_name(tmp_path: Path) -> None:
+    train(vector_task(), student="mlp-4", epochs=1, out=tmp_path / "a")
+    with pytest.raises(
+        PreceptorError, match=r"recipe\.epochs was 1 and is 2; seed was 0 and is 3; give the same"
+    ):
+        train(vector_task(), student="mlp-4", epochs=2, seed=3, out=tmp_path / "a", resume=True)
+    with pytest.raises(PreceptorError, match=r"data\.fingerprint was"):
+        train(vector_task(seed=1), student="mlp-4", epochs=1, out=tmp_path / "a", resume=True)
+
+
+def test_the_whole_disk_full_story(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk stops with a message; with space again the run goes on to the bits of an unbroken one."""
+    settings = {"student": "mlp-4", "epochs": 3, "batch_size": 16, "checkpoint_every": 4}
+    whole = train(vector_task(), out=tmp_path / "whole", **settings)
+    written, write = [0], checkpoint.write_atomically
+
+    def runs_full(path: Path, data: bytes) -> None:
+        written[0] += 1
+        if written[0] == 3:
+            raise OSError(28, "No space left on device")
+        write(path, data)
+
+    monkeypatch.setattr(checkpoint, "write_atomically", runs_full)
+    with pytest.raises(PreceptorError, match=r"disk is full: .*last good checkpoint is .*step-000000008"):
+        train(vector_task(), out=tmp_path / "full", **settings)
+    monkeypatch.undo()
+    resumed = train(vector_task(), out=tmp_path / "full", resume=True, **settings)
+    for name, value in whole.model.state_dict().items():
+        assert torch.equal(resumed.model.state_dict()[name], value)
