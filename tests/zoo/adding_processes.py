@@ -86,7 +86,7 @@ def race(url: str, run: str, processes: int, each: int) -> dict[str, object]:
 
 
 def extract_at_once(url: str, folder: str, processes: int, batch: int) -> dict[str, object]:
-    """Several processes want the same features; each writes down how many samples it computed and what it got."""
+    """Several processes want the same features; each notes how many samples it computed and what it got."""
     generator = np.random.default_rng(0)
     images = generator.integers(0, 256, (20, 3, 16, 16), dtype=np.uint8)
     labels = np.arange(20) % 3

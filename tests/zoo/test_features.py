@@ -319,6 +319,7 @@ def test_a_teacher_out_of_a_network_at_hand() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_on_the_gpu(teacher: Teacher) -> None:
     task = make_task()
     exact = extract(teacher, task.train, fingerprint="f", cache=False)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import threading
 import time
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -271,6 +274,37 @@ def test_an_object_store_keeps_a_claimed_name_for_its_claimer(run: Path) -> None
     )
     zoo.add(f"run:{run}", name="b")
     assert zoo.names() == ["a", "b"]
+
+
+def test_an_object_store_cut_off_after_any_write_shows_all_or_nothing(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever a killed process had written, in whatever order: no half teacher, and removing clears the way."""
+    zoo = Zoo("memory://cut/zoo")
+    filesystem = zoo.storage.filesystem  # type: ignore[attr-defined]
+    write, delete = filesystem.pipe_file, filesystem.rm_file
+    seen = set()
+    for allowed in range(8):
+        left = [allowed]
+
+        def one(action: Any, *args: Any, left: list[int] = left, **options: Any) -> None:
+            if left[0] == 0:
+                raise SystemExit
+            left[0] -= 1
+            action(*args, **options)
+
+        monkeypatch.setattr(filesystem, "pipe_file", partial(one, write))
+        monkeypatch.setattr(filesystem, "rm_file", partial(one, delete))
+        with contextlib.suppress(SystemExit):
+            zoo.add(f"run:{run}", name="a")
+        monkeypatch.undo()
+        seen.add(tuple(zoo.names()))
+        assert zoo.names() in ([], ["a"])
+        assert [zoo.verify(name) for name in zoo.names()] == [[] for _ in zoo.names()]
+        with contextlib.suppress(PreceptorError):
+            zoo.remove("a")
+        assert zoo.names() == []
+    assert seen == {(), ("a",)}
 
 
 def test_ten_thousand_cards_list_in_under_a_second(zoo: Zoo, run: Path) -> None:
