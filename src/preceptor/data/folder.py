@@ -1,4 +1,4 @@
-"""A folder of class folders, with `train/` and `test/` (or `val/`, where there is no `test/`), or one level."""
+"""A folder of class folders, with `train/` and `test/` (`val/` where there is no `test/`), or one level."""
 
 from __future__ import annotations
 
