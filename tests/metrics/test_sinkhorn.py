@@ -7,6 +7,7 @@ import torch
 from preceptor.core import PreceptorError
 from preceptor.metrics import METRICS, sinkhorn, sinkhorn_assessment, sinkhorn_between
 from preceptor.metrics.sinkhorn import mean_plan
+from preceptor.ot import class_centers, cost_matrix
 from preceptor.ot import sinkhorn as solve
 from tests.metrics.rival_cases import task
 from tests.oracles.metrics import centre_distances, converged_probe, softened, transport
@@ -31,14 +32,17 @@ def slow_way(inputs, student_logits, epsilon=0.1, temperature=3.0):
 
 
 def test_agrees_with_scikit_learn_and_one_transport_after_the_other(inputs, assessment):
-    logits, _ = converged_probe(inputs["features"], inputs["labels"])
+    logits, loss = converged_probe(inputs["features"], inputs["labels"])
     values, plan, cost = slow_way(inputs, logits)
-    np.testing.assert_allclose(assessment.score, -values.mean(), atol=5e-4)  # the probe's tolerance
-    np.testing.assert_allclose(assessment.cost, cost, atol=1e-12)
-    np.testing.assert_allclose(assessment.plan, plan, atol=3e-3)
-    np.testing.assert_allclose(assessment.transport_cost, (plan * cost).sum(), atol=1e-3)
-    assert assessment.probe_accuracy == (logits.argmax(axis=1) == inputs["labels"]).mean()
-    assert assessment.converged == 1
+    tight = sinkhorn_assessment(**inputs, probe_tolerance=1e-5, tolerance=1e-6)
+    np.testing.assert_allclose(tight.score, -values.mean(), atol=2e-5)
+    np.testing.assert_allclose(tight.cost, cost, atol=1e-7)
+    np.testing.assert_allclose(tight.plan, plan, atol=1e-4)
+    np.testing.assert_allclose(tight.transport_cost, (plan * cost).sum(), atol=1e-4)
+    np.testing.assert_allclose(tight.probe_loss, loss, rtol=1e-5)
+    assert tight.probe_accuracy == (logits.argmax(axis=1) == inputs["labels"]).mean()
+    assert tight.converged == 1
+    np.testing.assert_allclose(assessment.score, tight.score, rtol=2e-3)  # what the defaults cost
 
 
 @pytest.mark.parametrize("options", [{"epsilon": 0.5}, {"temperature": 1.0}])
@@ -94,8 +98,20 @@ def test_given_centres_go_before_classifier_rows(inputs):
     assert sinkhorn_assessment(**{**inputs, "classifier": None}, centers=other).score == expected
 
 
-def test_normalisation_and_centring_are_those_of_the_cost_matrix(inputs):
-    raw = sinkhorn_assessment(**inputs, normalize=False).cost
+@pytest.mark.parametrize("center", [False, True])
+@pytest.mark.parametrize("normalize", [False, True])
+def test_the_cost_is_that_of_the_transport_core(inputs, normalize, center):
+    options = {"normalize": normalize, "center": center}
+    features, labels = torch.from_numpy(inputs["features"]), torch.from_numpy(inputs["labels"])
+    expected = cost_matrix(
+        torch.from_numpy(inputs["classifier"]), class_centers(features, labels, 4), **options
+    )
+    found = sinkhorn_assessment(**inputs, **options).cost
+    np.testing.assert_allclose(found, expected.numpy(), atol=1e-7)
+
+
+def test_centring_takes_out_what_all_samples_share(inputs):
+    raw = sinkhorn_assessment(**inputs, normalize=False, center=False).cost
     means = np.stack([inputs["features"][inputs["labels"] == c].mean(axis=0) for c in range(4)])
     np.testing.assert_allclose(raw[2, 1], np.linalg.norm(inputs["classifier"][2] - means[1]), rtol=1e-6)
     shifted = {**inputs, "features": inputs["features"] + 3.0}
@@ -105,7 +121,7 @@ def test_normalisation_and_centring_are_those_of_the_cost_matrix(inputs):
 
 def test_a_class_at_the_origin_is_one_away_from_the_sphere(inputs):
     features = np.where(inputs["labels"][:, None] == 2, 0.0, inputs["features"])
-    found = sinkhorn_assessment(**{**inputs, "features": features})
+    found = sinkhorn_assessment(**{**inputs, "features": features}, center=False)
     np.testing.assert_allclose(found.cost[:, 2], 1)
 
 

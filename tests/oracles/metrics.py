@@ -80,10 +80,10 @@ def transport(p, q, cost, epsilon, iterations=20_000):
 
 
 def centre_distances(teacher, features, labels):
-    """Euclidean distances of unit vectors: teacher rows and class means."""
+    """Euclidean distances of unit vectors: teacher rows and class means, less the mean of each side."""
     means = np.stack([features[labels == c].mean(axis=0) for c in range(labels.max() + 1)]).astype(np.float64)
-    teacher = teacher / np.linalg.norm(teacher, axis=1, keepdims=True)
-    means = means / np.linalg.norm(means, axis=1, keepdims=True)
+    sides = [side - side.mean(axis=0) for side in (teacher, means)]
+    teacher, means = (side / np.linalg.norm(side, axis=1, keepdims=True) for side in sides)
     return np.sqrt(((teacher[:, None, :] - means[None, :, :]) ** 2).sum(axis=2))
 
 

@@ -90,24 +90,25 @@ def minimize(spaces: Spaces, labels: Tensor, classes: int, tolerance: float, max
     target = torch.nn.functional.one_hot(labels, classes).to(spaces.factor.dtype)  # (N, C)
     history: deque[_Pair] = deque(maxlen=MEMORY)
     point = _ridge(spaces, target)
-    gradient, dual, gap = _gradient(spaces, point, target)
+    gradient, gap = _gradient(spaces, point, target)
     iteration = 0
     while gap > tolerance * point.loss + 1e-9 and iteration < max_iterations:
-        direction = -_inverse_hessian(spaces, gradient, history)
+        direction = _inverse_hessian(gradient, history).mul_(-1)
         image = spaces.image(direction)
         direction_dual = spaces.dual_of(direction, image)
-        length, moved = _search(spaces, point, target, direction, direction_dual, image, dual)
+        moved = _search(spaces, point, target, direction, direction_dual, image, gradient.dual)
         if moved.loss >= point.loss:
             if not history:
                 break  # there are no digits left to go down by
             history.clear()
             continue
-        old_gradient, old_dual, point = gradient, dual, moved
-        gradient, dual, gap = _gradient(spaces, point, target)
-        change, change_dual = gradient - old_gradient, dual - old_dual
-        product = length * _dot(direction_dual, change)
-        if product > 0:
-            history.append(_Pair(length * direction, length * direction_dual, change, change_dual, product))
+        moved = _rescale(spaces, moved, target)
+        step, step_dual = moved.parameters - point.parameters, moved.dual - point.dual
+        old, point = gradient, moved
+        gradient, gap = _gradient(spaces, point, target)
+        pair = _Pair(step, step_dual, gradient - old)
+        if pair.product > 0:
+            history.append(pair)
         iteration += 1
     converged = gap <= tolerance * point.loss + 1e-9
     return Solution(point.parameters, point.logits, point.loss, gap, iteration, converged)
@@ -130,14 +131,25 @@ class _Point:
 
 
 @dataclass(frozen=True)
-class _Pair:
-    """A step and the change of the gradient along it, with their duals and the inner product of the two."""
+class _Gradient:
+    """A gradient, or a change of it, with its dual and what the preconditioner makes of it."""
 
-    step: Tensor
-    step_dual: Tensor
-    change: Tensor
-    change_dual: Tensor
-    product: float
+    plain: Tensor
+    dual: Tensor
+    preconditioned: Tensor
+
+    def __sub__(self, other: _Gradient) -> _Gradient:
+        return _Gradient(
+            self.plain - other.plain, self.dual - other.dual, self.preconditioned - other.preconditioned
+        )
+
+
+class _Pair:
+    """A step and the change of the gradient along it."""
+
+    def __init__(self, step: Tensor, step_dual: Tensor, change: _Gradient) -> None:
+        self.step, self.step_dual, self.change = step, step_dual, change
+        self.product = _dot(step_dual, change.plain)
 
 
 def _dot(a: Tensor, b: Tensor) -> float:
@@ -156,25 +168,28 @@ def _ridge(spaces: Spaces, target: Tensor) -> _Point:
     direction = -spaces.precondition(gradient)
     direction[-1] = 0
     image = spaces.image(direction)
-    _, point = _search(
-        spaces, start, target, direction, spaces.dual_of(direction, image), image, spaces.dual(gradient), 0.1
-    )
+    dual = spaces.dual_of(direction, image)
+    point = _search(spaces, start, target, direction, dual, image, spaces.dual(gradient))
     return point if point.loss < start.loss else start
 
 
-def _inverse_hessian(spaces: Spaces, gradient: Tensor, history: deque[_Pair]) -> Tensor:
-    """The two loops of L-BFGS (Nocedal and Wright, Alg. 7.4) around the preconditioner."""
-    vector, weights = gradient.clone(), []
+def _inverse_hessian(gradient: _Gradient, history: deque[_Pair]) -> Tensor:
+    """The two loops of L-BFGS (Nocedal and Wright, Alg. 7.4) around the preconditioner.
+
+    The preconditioner is linear and every gradient has gone through it once, so that none is needed here.
+    """
+    vector, preconditioned, weights = gradient.plain.clone(), gradient.preconditioned.clone(), []
     for pair in reversed(history):
         weights.append(_dot(pair.step_dual, vector) / pair.product)
-        vector -= weights[-1] * pair.change
-    vector = spaces.precondition(vector)
+        vector.add_(pair.change.plain, alpha=-weights[-1])
+        preconditioned.add_(pair.change.preconditioned, alpha=-weights[-1])
     if history:
         last = history[-1]
-        vector *= last.product / _dot(last.change_dual, spaces.precondition(last.change))
+        preconditioned.mul_(last.product / _dot(last.change.dual, last.change.preconditioned))
     for pair, weight in zip(history, reversed(weights), strict=True):
-        vector += (weight - _dot(pair.change_dual, vector) / pair.product) * pair.step
-    return vector
+        share = weight - _dot(pair.change.dual, preconditioned) / pair.product
+        preconditioned.add_(pair.step, alpha=share)
+    return preconditioned
 
 
 def _search(
@@ -185,9 +200,8 @@ def _search(
     direction_dual: Tensor,
     image: Tensor,
     gradient_dual: Tensor,
-    sharpness: float = 0.5,
-) -> tuple[float, _Point]:
-    """Newton's method on the loss along a line, until it falls and its slope has fallen to `sharpness`."""
+) -> _Point:
+    """Newton's method on the loss along a line, until it has fallen and its slope is a tenth of the first."""
     start_slope = _dot(gradient_dual, direction)
     norm = _dot(direction_dual[:-1], direction[:-1])
     labelled = _dot(image, target)
@@ -203,20 +217,49 @@ def _search(
         means = (moved.probabilities * image).sum(dim=1)
         slope = (float(means.sum(dtype=torch.float64)) - labelled) / len(target)
         slope += spaces.penalty * (_dot(point.dual[:-1], direction[:-1]) + length * norm)
-        if moved.loss <= point.loss + 1e-4 * length * start_slope and abs(slope) <= sharpness * abs(
-            start_slope
-        ):
+        fallen = moved.loss <= point.loss + 1e-4 * length * start_slope
+        if fallen and abs(slope) <= 0.1 * abs(start_slope):
             break
         bend = _dot(moved.probabilities, image * image) - float((means * means).sum(dtype=torch.float64))
         bend = bend / len(target) + spaces.penalty * norm
         if not bend > 0:
             break
         length = min(max(length - slope / bend, length / 8), 4 * length)
-    return length, moved
+    return moved
 
 
-def _gradient(spaces: Spaces, point: _Point, target: Tensor) -> tuple[Tensor, Tensor, float]:
-    """The gradient, its dual, and how far the loss can be above its minimum.
+def _rescale(spaces: Spaces, point: _Point, target: Tensor) -> _Point:
+    """The best multiple of the weights, by Newton's method; the logits are at hand, so it costs no product.
+
+    Cross-entropy and penalty trade off along this line. It is what keeps the cross-entropy, and not only its
+    sum with the penalty, within the tolerance, and on easy tasks it saves a third of the iterations.
+    """
+    bias = point.parameters[-1]
+    image = point.logits - bias
+    norm, labelled = _dot(point.parameters[:-1], point.dual[:-1]), _dot(image, target)
+    best, scale = point, 1.0
+    for _ in range(3):
+        means = (best.probabilities * image).sum(dim=1)
+        slope = (float(means.sum(dtype=torch.float64)) - labelled) / len(target)
+        bend = _dot(best.probabilities, image * image) - float((means * means).sum(dtype=torch.float64))
+        bend = bend / len(target) + spaces.penalty * norm
+        if not bend > 0:
+            break
+        change = -(slope + spaces.penalty * scale * norm) / bend
+        scaled = [(scale + change) * block for block in (point.parameters, point.dual)]
+        for block in scaled:
+            block[-1] = bias
+        moved = _Point.at(spaces, scaled[0], scaled[1], (scale + change) * image + bias, target)
+        if moved.loss >= best.loss:
+            break
+        best, scale = moved, scale + change
+        if abs(change) < 1e-2:
+            break
+    return best
+
+
+def _gradient(spaces: Spaces, point: _Point, target: Tensor) -> tuple[_Gradient, float]:
+    """The gradient, and how far the loss can be above its minimum.
 
     `lse(z) >= <p, z> + H(p)` with equality at p = softmax(z) bounds the minimum from below by
     mean H(p) - |X^T residual|^2 / (2 penalty) + <sum of residuals, bias>. The last term takes the best
@@ -231,4 +274,4 @@ def _gradient(spaces: Spaces, point: _Point, target: Tensor) -> tuple[Tensor, Te
     drift = residual.sum(dim=0)
     lower = entropy - _dot(pulled, pulled_dual) / (2 * spaces.penalty)
     lower += float((drift * point.parameters[-1]).sum()) - float(drift.abs().sum())
-    return gradient, dual, point.loss - lower
+    return _Gradient(gradient, dual, spaces.precondition(gradient)), point.loss - lower
