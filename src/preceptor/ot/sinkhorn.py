@@ -9,7 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from .solver import solve
+from .solver import normalise, solve
 from .validation import check_options, check_problem, check_start
 
 
@@ -51,7 +51,7 @@ class SinkhornResult:
         offset = self.cost.amin()
         cost = self.cost - offset
         payable = torch.where(cost.isinf(), 0, cost)  # forbidden pairs carry no mass
-        rows = max(1, 2**22 // cost.numel())
+        rows = max(1, 2**18 // cost.numel())  # plans at a time
         parts = [
             (_plan(p, beta, cost, self.epsilon) * payable).sum(dim=(1, 2))
             for p, beta in zip(self.p.split(rows), self.beta.split(rows), strict=True)
@@ -92,7 +92,7 @@ def sinkhorn(
         check_start(beta0, q)
     with torch.no_grad(), torch.autocast(p.device.type, enabled=False):
         p, q, cost = p.detach(), q.detach(), cost.detach().to(p.dtype)
-        p, q = p / p.sum(dim=1, keepdim=True), q / q.sum(dim=1, keepdim=True)
+        p, q = normalise(p), normalise(q)
         offset = cost.amin()  # taken out and added back: a large offset would cost digits otherwise
         solution = solve(p, q, cost - offset, epsilon, tolerance, max_iterations, beta0)
         dual = (solution.alpha * p).sum(dim=1) + (solution.beta * q).sum(dim=1) - epsilon  # Eq. (13)
@@ -118,5 +118,6 @@ def sinkhorn(
 
 
 def _plan(p: Tensor, beta: Tensor, cost: Tensor, epsilon: float) -> Tensor:
-    # alpha is the one that makes the row sums p, so T is p times a softmax; it needs no alpha.
-    return p[:, :, None] * torch.softmax((beta[:, None, :] - cost) / epsilon, dim=2)
+    # alpha is the one that makes the row sums p, so T is p times a softmax. All pairs of a row forbidden: NaN.
+    shares = torch.softmax((beta[:, None, :] - cost) / epsilon, dim=2).nan_to_num_(0)
+    return p[:, :, None] * shares

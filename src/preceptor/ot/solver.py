@@ -7,15 +7,31 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .newton import marginal_error, polish
+from .scaling import Scaling, coarse_start, gibbs_kernel, mass_floor, safe_range
 
-@dataclass(frozen=True)
+FINEST_FLOAT32 = 1e-5  # below this tolerance float32 cannot measure the error
+NEWTON_STEPS = 50
+LEVEL_STEPS = 15  # Newton steps on each coarser epsilon
+LEVEL_TOLERANCE = 1e-2
+LEVEL_FACTOR = 4.0
+
+
+@dataclass
 class Solution:
     """Potentials for the reduced cost (its minimum taken out) and how well they fit."""
 
     alpha: Tensor  # (B, m)
     beta: Tensor  # (B, n)
-    error: Tensor  # (B,) L1 marginal error
+    error: Tensor  # (B,) L1 error of the plan's column sums
     iterations: int
+
+    def replace(self, rows: Tensor, better: Solution) -> None:
+        """Put the solutions of some rows in."""
+        self.alpha[rows] = better.alpha.to(self.alpha.dtype)
+        self.beta[rows] = better.beta.to(self.beta.dtype)
+        self.error[rows] = better.error.to(self.error.dtype)
+        self.iterations += better.iterations
 
 
 def solve(
@@ -27,19 +43,116 @@ def solve(
     max_iterations: int,
     beta0: Tensor | None,
 ) -> Solution:
-    """Iterate Eq. (20) in the log domain until every problem's column marginals are within the tolerance."""
-    log_kernel = (-cost / epsilon).double()
-    log_p = p.double().clamp_min(torch.finfo(p.dtype).tiny).log()
-    log_q = q.double().clamp_min(torch.finfo(p.dtype).tiny).log()
-    log_v = torch.zeros_like(log_q) if beta0 is None else beta0.double() / epsilon
-    for iteration in range(1, max_iterations + 1):
-        log_u = log_p - torch.logsumexp(log_kernel + log_v[:, None, :], dim=2)  # Eq. (20), u
-        log_s = torch.logsumexp(log_kernel + log_u[:, :, None], dim=1)
-        error = ((log_v + log_s).exp() - q).abs().sum(dim=1)
-        if bool((error <= tolerance).all()):
-            break
-        if iteration < max_iterations:
-            log_v = log_q - log_s  # Eq. (20), v
-    return Solution(
-        (epsilon * log_u).to(p.dtype), (epsilon * log_v).to(p.dtype), error.to(p.dtype), iteration
-    )
+    """Solve B problems with the fastest means that are safe.
+
+    Scaling-domain iterations in the given precision do nearly all of the work. Double precision takes over
+    where the kernel's range or the tolerance asks for it, and Newton steps in the log domain finish what is
+    left.
+
+    Args:
+        p: (B, m) rows that sum to 1.
+        q: (B, n) rows that sum to 1.
+        cost: (m, n) with minimum 0; +inf forbids a pair.
+        epsilon: above 0.
+        tolerance: on the L1 error of the plan's column sums.
+        max_iterations: of Eq. (20) and Newton steps together.
+        beta0: (B, n) potentials to start from, or None.
+    """
+    highest = float(torch.where(cost.isinf(), 0, cost).amax())
+    wide = safe_range(torch.float64)
+    # Too wide for float64: iterate on a coarser epsilon, then step to the given one in the log domain.
+    reachable = max(epsilon, highest / wide)
+    patience = _patience(q.shape[1], max_iterations)
+    narrow = highest / reachable <= safe_range(p.dtype) and tolerance >= FINEST_FLOAT32
+    precision = p.dtype if narrow else torch.float64
+    solution = _scale(p, q, cost, reachable, highest, tolerance, patience, beta0, precision)
+    left = max_iterations - solution.iterations
+    if reachable > epsilon:
+        solution.error.fill_(torch.inf)
+    rows = (solution.error > tolerance).nonzero().squeeze(1)
+    if len(rows) and left > 0:
+        start = solution.beta[rows]
+        better = _finish(p[rows], q[rows], cost, epsilon, reachable, highest, tolerance, left, start)
+        solution.replace(rows, better)
+    return solution
+
+
+def normalise(p: Tensor) -> Tensor:
+    """Rows that sum to 1 as well as the precision allows."""
+    return p / p.sum(dim=1, keepdim=True)
+
+
+def _patience(classes: int, max_iterations: int) -> int:
+    """When Newton steps, each of which costs about `classes` / 2 iterations, take over from iterations."""
+    if max_iterations <= 2 * NEWTON_STEPS:
+        return max_iterations
+    return min(200 + 2 * classes, max_iterations - NEWTON_STEPS)
+
+
+def _scale(
+    p: Tensor,
+    q: Tensor,
+    cost: Tensor,
+    epsilon: float,
+    highest: float,
+    tolerance: float,
+    max_iterations: int,
+    beta0: Tensor | None,
+    precision: torch.dtype,
+) -> Solution:
+    """Accelerated iterations in the scaling domain."""
+    dtype = p.dtype
+    if precision != dtype:  # rows that sum to 1 in float32 miss a fine tolerance in float64
+        p, q, cost = normalise(p.to(precision)), normalise(q.to(precision)), cost.to(precision)
+    span = highest / epsilon
+    if beta0 is None:
+        log_v, spent = coarse_start(p, q, cost, epsilon, span, max_iterations // 2)
+    else:
+        log_v, spent = beta0.to(precision) / epsilon, 0
+    state = Scaling(p, q, gibbs_kernel(cost, epsilon), log_v)
+    state.run(tolerance, max_iterations - spent)
+    alpha, beta = state.log_u.mul_(epsilon), state.best.mul_(epsilon)
+    return Solution(alpha.to(dtype), beta.to(dtype), state.error.to(dtype), spent + state.iterations)
+
+
+def _finish(
+    p: Tensor,
+    q: Tensor,
+    cost: Tensor,
+    epsilon: float,
+    reachable: float,
+    highest: float,
+    tolerance: float,
+    max_steps: int,
+    beta0: Tensor,
+) -> Solution:
+    """Newton steps in the log domain and in float64, a few problems at a time to bound the memory."""
+    classes = q.shape[1]
+    elements = max(2**16, (p.numel() + q.numel() + cost.numel()) // 2)
+    count = max(1, elements // (classes * max(p.shape[1], classes)))
+    # Forbidden pairs get a cost that no plan pays: infinity itself would give NaN where all pairs are forbidden.
+    forbidden = bool(cost.isinf().any())
+    finite = torch.where(cost.isinf(), 4 * highest + 1000 * epsilon, cost).double()
+    floor = mass_floor(torch.float64)
+    parts, longest = [], 0
+    for p_part, q_part, beta in zip(p.split(count), q.split(count), beta0.split(count), strict=True):
+        p_part, q_part = (normalise(part.double()).clamp_min(floor) for part in (p_part, q_part))
+        level, beta, steps = reachable, beta.double(), 0
+        while level > epsilon and steps < max_steps:
+            level = max(epsilon, level / LEVEL_FACTOR)
+            if level > epsilon:
+                budget = min(LEVEL_STEPS, max_steps - steps)
+                _, log_v, _, taken = polish(
+                    p_part, q_part, finite / -level, beta / level, LEVEL_TOLERANCE, budget
+                )
+                beta, steps = level * log_v, steps + taken
+        budget = min(NEWTON_STEPS, max_steps - steps)
+        log_u, log_v, error, taken = polish(
+            p_part, q_part, finite / -epsilon, beta / epsilon, tolerance, budget
+        )
+        if forbidden:
+            error = marginal_error(p_part, q_part, log_v, cost.double() / -epsilon)
+        parts.append((epsilon * log_u, epsilon * log_v, error))
+        longest = max(longest, steps + taken)
+    alpha, beta, error = (torch.cat(column) for column in zip(*parts, strict=True))
+    return Solution(alpha, beta, error, longest)
