@@ -60,3 +60,12 @@ def test_errors():
         knn(**task(), neighbors=0)
     with pytest.raises(PreceptorError, match="features has 1 row; leave-one-out neighbours need at least 2"):
         knn(features=np.ones((1, 3)), labels=np.zeros(1, dtype=int))
+
+
+def test_equal_distances_that_round_differently_are_ties():
+    vector = np.random.default_rng(0).standard_normal(41)
+    features = np.stack([np.roll(vector, shift) for shift in range(41)])  # as far from i + k as from i - k
+    labels = np.random.default_rng(1).integers(0, 3, 41)
+    for neighbors in (1, 3, 5):
+        expected = knn_by_loops(features, labels.tolist(), neighbors)
+        np.testing.assert_allclose(knn(features=features, labels=labels, neighbors=neighbors), expected)

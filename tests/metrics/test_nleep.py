@@ -89,3 +89,11 @@ def test_options_are_checked():
         PreceptorError, match="components_per_class is 0 and max_iterations 10; expected at least 1"
     ):
         nleep(**task(), components_per_class=0)
+
+
+def test_the_partition_cuts_by_scatter_not_by_variance():
+    many = np.stack([np.tile([0.0, 1.0], 50), np.zeros(100)], axis=1)  # scatter 25, variance 0.25
+    pair = np.array([[100.0, 0], [100, 3]])  # scatter 4.5, variance 2.25
+    assignment = module._var_part(np.concatenate([many, pair]), 3)
+    assert assignment[0] != assignment[1]
+    assert assignment[100] == assignment[101]

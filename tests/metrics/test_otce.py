@@ -1,10 +1,15 @@
+from importlib import import_module
+
 import numpy as np
 import pytest
 
 from preceptor.core import PreceptorError
 from preceptor.metrics.otce import otce
+from preceptor.ot import sinkhorn
 from tests.metrics.rival_cases import task
 from tests.oracles.rivals import otce_dense, transport_plan_exact
+
+module = import_module("preceptor.metrics.otce")  # the package holds the function of that name
 
 
 @pytest.mark.parametrize("distance_weight", [0.0, 1.0, 2.5])
@@ -41,11 +46,26 @@ def test_stored_centres_go_before_classifier_rows():
     assert score > otce(**inputs)
 
 
-def test_the_labels_keep_their_shares_in_a_subset():
+def test_a_subset_is_close_to_the_whole():
     inputs = task(samples=900, classes=3, sources=3)
     whole, part = otce(**inputs), otce(**inputs, max_samples=300)
     assert whole != part
     np.testing.assert_allclose(part, whole, atol=0.05)
+
+
+def test_the_classes_keep_their_shares_in_a_subset(monkeypatch):
+    labels = np.repeat([0, 1], [990, 10])
+    features = np.random.default_rng(0).standard_normal((1000, 3))
+    masses = []
+
+    def recording(p, q, *options):
+        masses.append(np.sort(q[0].numpy()))
+        return sinkhorn(p, q, *options)
+
+    monkeypatch.setattr(module, "sinkhorn", recording)
+    otce(features=features, labels=labels, classifier=np.eye(3), max_samples=40)
+    # 40 of the 990, which is 39.6 rounded, and one of the 10, which has to stand for 1 % of the mass.
+    np.testing.assert_allclose(masses[0], np.sort([0.99 / 40] * 40 + [0.01]))
 
 
 def test_zero_rows_stay_at_the_origin():

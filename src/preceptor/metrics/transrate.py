@@ -44,7 +44,7 @@ def transrate(
     if moments.total_variance == 0:
         return 0.0
     scale = epsilon * (moments.total_variance if normalize else 1.0)
-    rate = float(_coding_rates(torch.from_numpy(moments.covariance / scale)))
+    rate = float(_coding_rates(torch.from_numpy(moments.covariance / scale), _precision(values)))
     weights = moments.counts / len(values)
     return rate - float(weights @ _class_rates(values, indices, moments, scale))
 
@@ -65,7 +65,7 @@ def _class_rates(values: Array, indices: Array, moments: Scatter, scale: float) 
         stack = torch.from_numpy(padded)
         gram = stack @ stack.mT if longest <= rank else stack.mT @ stack
         sizes = torch.from_numpy(counts[members] * scale)[:, None, None]
-        rates[members] = _coding_rates(gram.double() / sizes).numpy()
+        rates[members] = _coding_rates(gram.double() / sizes, _precision(values)).numpy()
     return rates
 
 
@@ -80,11 +80,16 @@ def _batches(by_size: Array, counts: Array, rank: int) -> Iterator[Array]:
         start = stop
 
 
-def _coding_rates(gram: Tensor) -> Tensor:
-    """Half of log det(I + gram) of one or a batch of matrices."""
-    shifted = gram + torch.eye(gram.shape[-1], dtype=gram.dtype)
-    factor, failure = torch.linalg.cholesky_ex(shifted)
-    if not failure.any():
-        return factor.diagonal(dim1=-2, dim2=-1).log().sum(dim=-1)
-    # Entries so large that rounding outweighs the identity: zero eigenvalues come out below -1.
-    return torch.linalg.eigvalsh(gram).clamp_min(0).log1p().sum(dim=-1) / 2
+def _coding_rates(gram: Tensor, epsilon: float) -> Tensor:
+    """Half of log det(I + gram) of one or a batch of matrices of relative precision `epsilon`."""
+    rounding = epsilon * gram.diagonal(dim1=-2, dim2=-1).sum(dim=-1, keepdim=True)  # of the eigenvalues
+    if float(rounding.max()) < 0.01:
+        shifted = gram + torch.eye(gram.shape[-1], dtype=gram.dtype)
+        return torch.linalg.cholesky(shifted).diagonal(dim1=-2, dim2=-1).log().sum(dim=-1)
+    # Entries so large that the rounding of a zero eigenvalue is seen beside the identity.
+    eigenvalues = torch.linalg.eigvalsh(gram)
+    return torch.where(eigenvalues > rounding, eigenvalues, 0).log1p().sum(dim=-1) / 2
+
+
+def _precision(values: Array) -> float:
+    return float(np.finfo(working_type(values)).eps)
