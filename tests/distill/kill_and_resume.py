@@ -54,13 +54,16 @@ def child(action: Callable[[], None]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def killed_at_step(out: Path, step: int) -> Callable[[], None]:
+def killed_after(out: Path, steps: int) -> Callable[[], None]:
+    """Killed when it has done `steps` steps of its own."""
+
     def action() -> None:
-        original = loop.Loop._train_on
+        original, done = loop.Loop._train_on, [0]
 
         def train_on(self: loop.Loop, *arguments: object) -> None:
-            if self.step == step:
+            if done[0] == steps:
                 os.kill(os.getpid(), signal.SIGKILL)
+            done[0] += 1
             original(self, *arguments)
 
         loop.Loop._train_on = train_on
@@ -91,11 +94,10 @@ def main() -> None:
     chance = random.Random(SEED)
     unbroken, broken = HOME / "unbroken", HOME / "broken"
     assert child(lambda: run(unbroken)) == 0
-    # Steps in rising order, so that each is still ahead when its turn comes.
-    first, second, third = (killed_at_step(broken, step) for step in sorted(chance.sample(range(15), 3)))
+    steps = [killed_after(broken, chance.randint(0, 4)) for _ in range(3)]
     writes = [killed_at_write(broken, chance.randint(1, 4)) for _ in range(2)]
-    kills = [first, writes[0], second, writes[1], third]
-    killed = sum(child(kill) == -signal.SIGKILL for kill in kills)
+    kills = [steps[0], writes[0], steps[1], writes[1], steps[2]]
+    ends = [child(kill) for kill in kills]
     assert child(lambda: run(broken)) == 0
     one, two = (load_file(folder / "model.safetensors") for folder in (unbroken, broken))
     differing = [name for name in one if not torch.equal(one[name], two[name])]
@@ -104,9 +106,7 @@ def main() -> None:
         for folder in (unbroken, broken)
     ]
     leftovers = [str(path) for path in broken.rglob("*.part")]
-    print(
-        json.dumps({"killed": killed, "differing": differing, "logs": logs[0] == logs[1], "left": leftovers})
-    )
+    print(json.dumps({"ends": ends, "differing": differing, "logs": logs[0] == logs[1], "left": leftovers}))
 
 
 if __name__ == "__main__":

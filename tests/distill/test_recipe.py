@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import inspect
 import math
 
 import pytest
 
 from preceptor.core import PreceptorError
-from preceptor.distill.prepare import settings
-from preceptor.distill.recipe import RECIPES, Recipe, learning_rate, resolve_recipe
+from preceptor.distill.losses import METHODS
+from preceptor.distill.prepare import option_names, settings
+from preceptor.distill.recipe import RECIPE_FIELDS, RECIPES, Recipe, learning_rate, resolve_recipe
+from preceptor.distill.train import train
 
 
 def rates(recipe: Recipe, steps_per_epoch: int) -> list[float]:
@@ -27,7 +30,7 @@ def test_milestones_move_with_the_epochs() -> None:
 
 
 def test_cosine_with_warm_up() -> None:
-    recipe = Recipe(epochs=10, lr=1.0, schedule="cosine", warmup_epochs=2)
+    recipe = Recipe(epochs=10, lr=1.0, lr_schedule="cosine", warmup_epochs=2)
     assert learning_rate(recipe, 0, 10) == pytest.approx(1 / 21)
     assert learning_rate(recipe, 19, 10) == pytest.approx(20 / 21)
     assert learning_rate(recipe, 20, 10) == pytest.approx(1.0)
@@ -49,6 +52,12 @@ def test_keywords_are_sorted_into_recipe_and_method() -> None:
 def test_a_presets_augmentation_is_for_images() -> None:
     assert settings("none", "cifar100", {}, "vectors").recipe.augment is None
     assert settings("none", "cifar100", {"augment": "noise"}, "vectors").recipe.augment == "noise"
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_no_option_of_a_method_is_taken_for_something_else(name: str) -> None:
+    others = RECIPE_FIELDS | set(inspect.signature(train).parameters)
+    assert not option_names(METHODS[name]) & others
 
 
 @pytest.mark.parametrize(

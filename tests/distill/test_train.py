@@ -45,7 +45,7 @@ def assert_same_weights(one: nn.Module, other: nn.Module, **tolerance: float) ->
 
 
 def test_it_learns_and_writes_the_run_folder(tmp_path: Path) -> None:
-    result = train(toy_task(), student="cnn-4", epochs=8, out=tmp_path / "run", centers=True)
+    result = train(toy_task(), student="cnn-4", epochs=8, out=tmp_path / "run", write_centers=True)
     assert result.accuracy > 0.8
     files = {path.name for path in (tmp_path / "run").iterdir()}
     assert files == {
@@ -96,7 +96,7 @@ def test_a_ragged_end_counts_each_sample_once() -> None:
     task = vector_task(train=10)
     result = train(
         task, student=Plain(), epochs=1, batch_size=8, lr=0.1, momentum=0.0, nesterov=False, weight_decay=0.0,
-        warmup_epochs=0.0, schedule="constant",
+        warmup_epochs=0.0, lr_schedule="constant",
     )  # fmt: skip
     vectors, labels = task.train.load(np.arange(10)), torch.as_tensor(task.train.labels)
     inputs = (vectors - vectors.mean(0)) / vectors.std(0, correction=0)

@@ -30,7 +30,7 @@ Epochs = Annotated[int | None, typer.Option(rich_help_panel=_RECIPE)]
 Lr = Annotated[float | None, typer.Option("--lr", help="Learning rate.", rich_help_panel=_RECIPE)]
 BatchSize = Annotated[int | None, typer.Option(help="Over all processes.", rich_help_panel=_RECIPE)]
 Optimizer = Annotated[str | None, typer.Option(help="sgd or adamw.", rich_help_panel=_RECIPE)]
-Schedule = Annotated[str | None, typer.Option(help="step, cosine or constant.", rich_help_panel=_RECIPE)]
+LrSchedule = Annotated[str | None, typer.Option(help="step, cosine or constant.", rich_help_panel=_RECIPE)]
 WeightDecay = Annotated[float | None, typer.Option(rich_help_panel=_RECIPE)]
 Augment = Annotated[
     str | None, typer.Option(help="none, pad-crop-flip, random-resized-crop, randaugment, joined by +.",
@@ -83,7 +83,7 @@ def train(
     lr: Lr = None,
     batch_size: BatchSize = None,
     optimizer: Optimizer = None,
-    schedule: Schedule = None,
+    lr_schedule: LrSchedule = None,
     weight_decay: WeightDecay = None,
     augment: Augment = None,
     mixup: Mixup = None,
@@ -108,7 +108,7 @@ def train(
     Example: preceptor train glyphs:letters --arch cnn-16 --out runs/letters --zoo zoo --name letters
     """
     overrides = _given(
-        epochs=epochs, lr=lr, batch_size=batch_size, optimizer=optimizer, schedule=schedule,
+        epochs=epochs, lr=lr, batch_size=batch_size, optimizer=optimizer, lr_schedule=lr_schedule,
         weight_decay=weight_decay, augment=augment, mixup=mixup, label_smoothing=label_smoothing, ema=ema,
         clip=clip, accumulate=accumulate, precision=precision, patience=patience, image_size=image_size,
     )  # fmt: skip
@@ -122,7 +122,7 @@ def train(
     result = run_training(
         task, student=arch, recipe=recipe, out=out, seed=seed, resume=resume, device=device,
         compile=compile_networks, graphs=graphs, tensorboard=tensorboard, checkpoint_every=checkpoint_every,
-        centers=zoo is not None, **overrides,
+        write_centers=zoo is not None, **overrides,
     )  # fmt: skip
     if _first_process():
         card = None
@@ -155,7 +155,7 @@ def distill(
     lr: Lr = None,
     batch_size: BatchSize = None,
     optimizer: Optimizer = None,
-    schedule: Schedule = None,
+    lr_schedule: LrSchedule = None,
     weight_decay: WeightDecay = None,
     augment: Augment = None,
     mixup: Mixup = None,
@@ -180,7 +180,7 @@ def distill(
     Example: preceptor distill glyphs:digits --teacher zoo/letters --student cnn-8 --out runs/a
     """
     overrides = _given(
-        epochs=epochs, lr=lr, batch_size=batch_size, optimizer=optimizer, schedule=schedule,
+        epochs=epochs, lr=lr, batch_size=batch_size, optimizer=optimizer, lr_schedule=lr_schedule,
         weight_decay=weight_decay, augment=augment, mixup=mixup, label_smoothing=label_smoothing, ema=ema,
         clip=clip, accumulate=accumulate, precision=precision, patience=patience, image_size=image_size,
     )  # fmt: skip

@@ -44,7 +44,7 @@ def settings(
     resolved = resolve_recipe(recipe, overrides)
     if kind == "vectors" and "augment" not in overrides:
         resolved = replace(resolved, augment=None)  # a preset's augmentation is for images
-    known = _option_names(chosen)
+    known = option_names(chosen)
     unknown = sorted(set(options) - known)
     if unknown:
         near = difflib.get_close_matches(unknown[0], [*known, *RECIPE_FIELDS], n=1)
@@ -67,7 +67,8 @@ def method_class(method: str | type[Method]) -> type[Method]:
     return METHODS[method]
 
 
-def _option_names(method: type[Method]) -> set[str]:
+def option_names(method: type[Method]) -> set[str]:
+    """The options that a method takes, its parents' included where it passes them on."""
     names: set[str] = set()
     for owner in method.__mro__:
         if "__init__" not in owner.__dict__ or owner is Method:

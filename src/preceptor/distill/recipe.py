@@ -26,7 +26,7 @@ class Recipe:
     momentum: float = 0.9
     nesterov: bool = False
     weight_decay: float = 5e-4
-    schedule: Schedule = "cosine"
+    lr_schedule: Schedule = "cosine"
     milestones: tuple[float, ...] = ()
     gamma: float = 0.2  # the factor at each milestone
     warmup_epochs: float = 0.0
@@ -50,7 +50,7 @@ class Recipe:
 
 
 _PAPER = Recipe(
-    epochs=200, batch_size=256, lr=0.1, schedule="step", gamma=0.2, momentum=0.9, weight_decay=5e-4
+    epochs=200, batch_size=256, lr=0.1, lr_schedule="step", gamma=0.2, momentum=0.9, weight_decay=5e-4
 )  # Sec. 6.1.2
 _CIFAR = replace(_PAPER, milestones=(0.25, 0.5, 0.75), augment="pad-crop-flip")
 _CUB = replace(
@@ -93,7 +93,7 @@ def resolve_recipe(recipe: Recipe | str, overrides: Mapping[str, Any] | None = N
 
 def _check(recipe: Recipe) -> None:
     hints = get_type_hints(Recipe)
-    for name in ("optimizer", "schedule", "precision"):
+    for name in ("optimizer", "lr_schedule", "precision"):
         value, allowed = getattr(recipe, name), get_args(hints[name])
         if value not in allowed:
             raise PreceptorError(f"{name} {value!r} is unknown; expected one of {', '.join(allowed)}")
@@ -124,9 +124,9 @@ def learning_rate(recipe: Recipe, step: int, steps_per_epoch: int) -> float:
     warmup = recipe.warmup_epochs * steps_per_epoch
     if step < warmup:
         return recipe.lr * (step + 1) / (math.ceil(warmup) + 1)
-    if recipe.schedule == "constant":
+    if recipe.lr_schedule == "constant":
         return recipe.lr
-    if recipe.schedule == "step":
+    if recipe.lr_schedule == "step":
         epoch = step // steps_per_epoch
         passed = sum(epoch >= round(share * recipe.epochs) for share in recipe.milestones)
         return recipe.lr * recipe.gamma**passed

@@ -49,7 +49,7 @@ class Session:
     cache_teacher: bool
     compile_networks: bool
     graphs: bool
-    centers: bool
+    write_centers: bool
     notes: list[str] = field(default_factory=list)
     synchronised: list[Synchronised] = field(default_factory=list)
 
@@ -224,7 +224,7 @@ class Session:
             notes=(*self.notes, *self._stop_note(loop)),
             method_state={name: value.detach().clone() for name, value in job.method.state_dict().items()},
         )
-        centers = self._class_centers(job, data) if self.centers else None
+        centers = self._class_centers(job, data) if self.write_centers else None
         on_first_process(self.fabric, lambda: self._write(result, centers))
         if finish:
             self.finish(result)

@@ -47,7 +47,7 @@ def train(
     tensorboard: bool = False,
     checkpoint_every: int | None = None,
     evaluate_every: int = 1,
-    centers: bool = False,
+    write_centers: bool = False,
     progress: bool | None = None,
     **options: Any,
 ) -> Result:
@@ -73,7 +73,7 @@ def train(
         tensorboard: Write TensorBoard files into the run folder as well.
         checkpoint_every: Steps between checkpoints; None: at an epoch's end, at most every ten seconds.
         evaluate_every: Epochs between evaluations on the test split (on validation data it is every epoch).
-        centers: Write centers.safetensors, the class means of the student's features over the training set.
+        write_centers: Write centers.safetensors, the class means of its features over the training set.
         progress: Show a progress bar; None: where standard error is a terminal.
         **options: Settings of the recipe (``epochs=20``) and options of the method (``weight=10``).
 
@@ -94,7 +94,7 @@ def train(
             teacher=None if teacher is None else as_given(teacher, teacher_classes),
             fabric=make_fabric(device, chosen.recipe.precision),
             folder=None if out is None else RunFolder(out),
-            cache_teacher=cache_teacher, compile_networks=compile, graphs=graphs, centers=centers,
+            cache_teacher=cache_teacher, compile_networks=compile, graphs=graphs, write_centers=write_centers,
         )  # fmt: skip
         result = session.run(
             resume=resume, tensorboard=tensorboard, checkpoint_every=checkpoint_every,

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import typer
+from PIL import Image
+
+import preceptor.cli
+from preceptor.cli import train as commands
+from preceptor.cli import use
+from tests.distill.toys import toy_task
+
+
+@pytest.fixture
+def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Run the entry point with these commands alone; exit status, standard output, standard error."""
+    app = typer.Typer(pretty_exceptions_enable=False)
+    for name, function in (
+        ("train", commands.train),
+        ("distill", commands.distill),
+        ("predict", use.predict),
+        ("export", use.export),
+    ):
+        app.command(name)(function)
+    monkeypatch.setattr(preceptor.cli, "app", app)
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["preceptor", *map(str, arguments)])
+        status = 0
+        try:
+            preceptor.cli.main()
+        except SystemExit as leaving:
+            status = int(leaving.code or 0)
+        said = capsys.readouterr()
+        return status, said.out, said.err
+
+    return run
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    task = toy_task()
+    np.savez(
+        tmp_path / "toy.npz",
+        train_x=task.train.load(slice(None)).numpy(), train_y=task.train.labels,
+        test_x=task.test.load(slice(None)).numpy(), test_y=task.test.labels, classes=np.array(task.classes),
+    )  # fmt: skip
+    return tmp_path / "toy.npz"
+
+
+def test_the_whole_way(call, data: Path, tmp_path: Path) -> None:
+    common = ("--epochs", 2, "--batch-size", 32, "--device", "cpu")
+    status, out, _ = call(
+        "train",
+        data,
+        "--arch",
+        "cnn-4",
+        "--out",
+        tmp_path / "t",
+        "--zoo",
+        tmp_path / "zoo",
+        "--name",
+        "toy",
+        *common,
+    )
+    assert status == 0
+    assert "test accuracy" in out
+    assert f"teacher: {tmp_path}/zoo/toy" in out
+    status, out, err = call(
+        "distill", data, "--teacher", f"{tmp_path}/zoo/toy", "--student", "cnn-2", "--out", tmp_path / "r",
+        "-o", "weight=2.5", "-o", "centers=data", "--with-baseline", "--json", *common,
+    )  # fmt: skip
+    assert (status, err) == (0, "")
+    found = json.loads(out)
+    assert found["method"] == "sinkhorn"
+    assert found["baseline_accuracy"] is not None
+    config = json.loads((tmp_path / "r/config.json").read_text())
+    assert config["method_options"] == {"weight": 2.5, "centers": "data"}
+    assert config["teacher"]["from"] == f"{tmp_path}/zoo/toy"
+    Image.fromarray(np.zeros((8, 8), dtype=np.uint8)).save(tmp_path / "a.png")
+    status, out, _ = call("predict", tmp_path / "r", tmp_path / "a.png", "--json")
+    assert status == 0
+    (said,) = json.loads(out)
+    assert said["class"] in "abcd"
+    status, out, _ = call("predict", tmp_path / "r", tmp_path / "a.png", "--top", 2)
+    assert out.count("%") == 2
+    status, out, _ = call("export", tmp_path / "r", tmp_path / "a.onnx")
+    assert status == 0
+    assert "opset 18" in out
+
+
+def test_a_wrong_call_is_2_and_a_failure_1_with_one_line(call, data: Path, tmp_path: Path) -> None:
+    assert call("train", data)[0] == 2  # no --arch
+    assert call("train", data, "--arch", "cnn-4", "--zoo", "z")[0] == 2
+    assert call("distill", data, "--epochs", "many")[0] == 2
+    status, out, err = call("distill", data, "--device", "cpu")
+    assert (status, out) == (1, "")
+    assert (
+        err == "preceptor: method sinkhorn needs a teacher and none was given; pass one or use method none\n"
+    )
+    status, _, err = call("distill", data, "--method", "none", "-o", "weight")
+    assert status == 1
+    assert "expected NAME=VALUE" in err
+    status, _, err = call("predict", tmp_path, "a.png")
+    assert status == 1
+    assert "is no run" in err
+
+
+def test_resume(call, data: Path, tmp_path: Path) -> None:
+    line = ("train", data, "--arch", "cnn-2", "--out", tmp_path / "t", "--epochs", 1, "--device", "cpu")
+    assert call(*line)[0] == 0
+    status, _, err = call(*line)
+    assert status == 1
+    assert "already holds a run" in err
+    assert call(*line, "--resume")[0] == 0
+    status, _, err = call(*line, "--resume", "--lr", 0.5)
+    assert status == 1
+    assert "recipe.lr was 0.05 and is 0.5" in err
+
+
+def test_options_are_json_where_they_can_be() -> None:
+    parsed = commands.parse_options(["weight=1e1", "centers=data", "normalize=false", "max-iterations=5"])
+    assert parsed == {"weight": 10.0, "centers": "data", "normalize": False, "max_iterations": 5}
+
+
+def test_help_has_an_example(call) -> None:
+    for name in ("train", "distill", "predict", "export"):
+        status, out, _ = call(name, "--help")
+        assert status == 0
+        assert f"preceptor {name}" in " ".join(out.split())

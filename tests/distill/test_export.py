@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+
+from preceptor.core import PreceptorError
+from preceptor.distill import export as module
+from preceptor.distill.export import export
+from preceptor.distill.saved_run import load_run, predict
+from preceptor.distill.train import train
+from tests.distill.toys import toy_task, vector_task
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs") / "a"
+    train(toy_task(), student="cnn-4", epochs=6, out=folder)
+    return folder
+
+
+def test_the_onnx_file_says_what_the_torch_model_says(run: Path, tmp_path: Path) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    done = export(run, tmp_path / "a.onnx")
+    assert done.opset == 18
+    assert done.largest_difference < 1e-4
+    session = onnxruntime.InferenceSession(tmp_path / "a.onnx", providers=["CPUExecutionProvider"])
+    images = toy_task().test.load(np.arange(7)).float() / 255
+    (logits,) = session.run(None, {"images": images.numpy()})
+    saved = load_run(run)
+    with torch.no_grad():
+        expected = saved.network(saved.normalise(images))
+    torch.testing.assert_close(torch.from_numpy(logits), expected, rtol=1e-4, atol=1e-4)
+    properties = session.get_modelmeta().custom_metadata_map
+    assert json.loads(properties["classes"]) == list("abcd")
+
+
+def test_a_graph_that_computes_something_else_is_not_written(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("onnxruntime")
+    monkeypatch.setattr(module, "_onnx_bytes", lambda *_: b"")
+    monkeypatch.setattr(module, "_difference", lambda *_: 0.3)
+    with pytest.raises(
+        PreceptorError, match=r"differs from the torch model by 3.0e-01 .*nothing was written"
+    ):
+        export(run, tmp_path / "a.onnx")
+    assert not (tmp_path / "a.onnx").exists()
+
+
+def test_predictions_for_files_are_the_models(run: Path, tmp_path: Path) -> None:
+    pixels = toy_task().test.load(np.arange(4))
+    paths = []
+    for index, image in enumerate(pixels):
+        paths.append(tmp_path / f"{index}.png")
+        Image.fromarray(image[0].numpy()).save(paths[-1])
+    found = predict(run, paths, batch_size=3)
+    saved = load_run(run)
+    with torch.no_grad():
+        expected = saved.network(saved.normalise(pixels.float() / 255)).softmax(1)
+    for entry, path, row in zip(found, paths, expected, strict=True):
+        assert entry.path == str(path)
+        assert entry.classes[0] == "abcd"[int(row.argmax())]
+        torch.testing.assert_close(torch.tensor(entry.probabilities), row.sort(descending=True).values)
+
+
+def test_an_image_of_another_size_is_brought_to_the_trained_one(run: Path, tmp_path: Path) -> None:
+    Image.fromarray(np.zeros((20, 31), dtype=np.uint8)).save(tmp_path / "a.png")
+    (entry,) = predict(run, [tmp_path / "a.png"])
+    assert sum(entry.probabilities) == pytest.approx(1.0)
+
+
+def test_weights_load_into_plain_torch(run: Path) -> None:
+    from preceptor.models import build
+
+    network = build("cnn-4", 4, (1, 8, 8))
+    network.load_state_dict(load_file(run / "model.safetensors"))
+
+
+@pytest.mark.xfail(strict=True, reason="preceptor.models names timm's weights backbone.* and classifier.*")
+def test_weights_of_a_timm_model_load_into_timm(tmp_path: Path) -> None:
+    timm = pytest.importorskip("timm")
+    train(toy_task(train=16, size=32), student="timm:test_resnet.r160_in1k", epochs=1, out=tmp_path / "a")
+    state = load_file(tmp_path / "a/model.safetensors")
+    network = timm.create_model("test_resnet.r160_in1k", num_classes=4, in_chans=1)
+    network.load_state_dict(state)
+
+
+def test_refusals(run: Path, tmp_path: Path) -> None:
+    with pytest.raises(PreceptorError, match=r"is no run: it has no config\.json"):
+        load_run(tmp_path)
+    with pytest.raises(PreceptorError, match="is no folder; make it first"):
+        export(run, tmp_path / "nowhere/a.onnx")
+    train(vector_task(), student="mlp-4", epochs=1, out=tmp_path / "v")
+    with pytest.raises(PreceptorError, match="takes vectors of 6 numbers"):
+        predict(tmp_path / "v", ["a.png"])
+    (tmp_path / "v/model.safetensors").unlink()
+    with pytest.raises(PreceptorError, match="the run is not finished"):
+        load_run(tmp_path / "v")
