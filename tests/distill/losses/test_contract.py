@@ -154,6 +154,8 @@ def test_padding_has_no_say(name):
         for slope in slopes:
             for part in [] if slope is None else slope.chunk(views(name)):
                 torch.testing.assert_close(part[-2:], torch.zeros_like(part[-2:]), rtol=0, atol=1e-12)
+    for key, value in method.state_dict().items():
+        torch.testing.assert_close(other.state_dict()[key], value, msg=lambda m, key=key: f"{key}: {m}")
 
 
 def scaled(step: Step, factor: float) -> Step:
