@@ -6,12 +6,14 @@ from torchvision.transforms import v2
 from preceptor.core import PreceptorError
 from preceptor.data.augment import (
     OPERATIONS,
+    Boxes,
     RandAugment,
     Shift,
     augmentation,
     crop_resize,
     random_boxes,
 )
+from preceptor.data.residence import shrink
 from tests.oracles.data import bilinear_crop, pad_crop_flip
 
 
@@ -78,6 +80,25 @@ def test_crops_equal_one_image_at_a_time_and_never_see_beyond_the_image():
     square = canvases[..., :20].contiguous()
     torch.testing.assert_close(
         crop_resize(square, whole, torch.full((6,), 20.0), torch.full((6,), 20.0), 20), square
+    )
+
+
+def test_enlarged_crops_never_see_beyond_the_image():
+    canvases = torch.full((1, 1, 12, 12), 255, dtype=torch.uint8)
+    canvases[:, :, :5, :6] = 0
+    height, width = torch.tensor([5.0]), torch.tensor([6.0])
+    whole = Boxes(torch.zeros(1), torch.zeros(1), width, height)
+    assert crop_resize(canvases, whole, height, width, 24).max() == 0
+
+
+def test_canvases_hold_small_images_as_they_are_shrink_large_ones_and_cut_panoramas():
+    small = images(1, 3, 12, 10)[0].numpy()
+    np.testing.assert_array_equal(shrink(small, 8), small)
+    assert shrink(images(1, 3, 90, 60)[0].numpy(), 8).shape == (3, 24, 16)
+    panorama = np.tile(np.arange(50, dtype=np.uint8), (1, 10, 1))
+    np.testing.assert_array_equal(shrink(panorama, 5), panorama[:, :, 15:35])
+    np.testing.assert_array_equal(
+        shrink(panorama.transpose(0, 2, 1), 5), panorama.transpose(0, 2, 1)[:, 15:35]
     )
 
 

@@ -195,9 +195,17 @@ def bomb(width, height):
 def test_decompression_bombs_are_refused_before_decoding(make_folder, side):
     root = make_folder(LAYOUT)
     (root / "train" / "dog" / "000.png").write_bytes(bomb(side, side))
-    with pytest.raises(PreceptorError, match="1 of 7 images"):
+    with pytest.raises(PreceptorError, match=r"1 of 7 images .*limit .*64000000.*; shrink it or remove it"):
         Task(root)
     assert Task(root, on_bad_image="skip").bad_images == ("train/dog/000.png",)
+
+
+def test_sound_images_above_the_limit_are_refused(monkeypatch):
+    content = encoded(Image.new("L", (8, 8)))
+    assert images_module.decode(content, "x").shape == (1, 8, 8)
+    monkeypatch.setattr(images_module, "MAX_PIXELS", 63)
+    with pytest.raises(PreceptorError, match="x has 8 x 8 px, the limit is 63"):
+        images_module.decode(content, "x")
 
 
 def test_large_files_and_foreign_formats_are_refused(monkeypatch, tmp_path):

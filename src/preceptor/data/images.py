@@ -50,8 +50,10 @@ def decode(content: bytes, name: str, channels: int | None = None) -> np.ndarray
             pixels = np.asarray(_flatten(ImageOps.exif_transpose(image), channels))
     except PreceptorError:
         raise
-    except Image.DecompressionBombWarning as error:
-        raise PreceptorError(f"{name} is larger than {MAX_PIXELS} px; shrink it or remove it") from error
+    except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
+        raise PreceptorError(
+            f"{name} is larger than the limit of {MAX_PIXELS} px; shrink it or remove it"
+        ) from error
     except Exception as error:  # Pillow's decoders raise many kinds, each meaning that the file is not sound
         raise PreceptorError(
             f"{name} cannot be read as an image ({_reason(error)}); mend it or remove it"
