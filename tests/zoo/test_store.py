@@ -279,7 +279,7 @@ def test_an_object_store_keeps_a_claimed_name_for_its_claimer(run: Path) -> None
 def test_an_object_store_cut_off_after_any_write_shows_all_or_nothing(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever a killed process had written, in whatever order: no half teacher, and removing clears the way."""
+    """Whatever a killed process had written: no half teacher, and removing clears the way."""
     zoo = Zoo("memory://cut/zoo")
     filesystem = zoo.storage.filesystem  # type: ignore[attr-defined]
     write, delete = filesystem.pipe_file, filesystem.rm_file
