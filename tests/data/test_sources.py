@@ -211,6 +211,8 @@ def test_sound_images_above_the_limit_are_refused(monkeypatch):
 def test_large_files_and_foreign_formats_are_refused(monkeypatch, tmp_path):
     with pytest.raises(PreceptorError, match="cannot be read as an image"):
         images_module.decode(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n", "x.png")
+    with pytest.raises(PreceptorError, match="cannot be read as an image"):
+        images_module.decode(encoded(Image.new("L", (8, 8)), "PCX"), "x.png")  # sound, but not on the list
     (tmp_path / "x.png").write_bytes(b"0" * 20)
     monkeypatch.setattr(images_module, "MAX_FILE_BYTES", 10)
     with pytest.raises(PreceptorError, match="has 20 bytes and the limit is 10"):
