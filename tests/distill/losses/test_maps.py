@@ -152,18 +152,21 @@ def test_mgd_refuses_no_steps():
 def test_afd():
     method, step, student, teacher = setup("afd", width=7)
 
-    def embedded(block, maps):
-        pooled = maps.mean(axis=(2, 3))
-        values = oracle.batch_norm(pooled @ array(block.linear.weight).T + array(block.linear.bias))
-        return np.maximum(values, 0)
+    def embedded(block, values):
+        return oracle.batch_norm(values @ array(block.linear.weight).T + array(block.linear.bias))
 
-    keys = [embedded(block, maps) for block, maps in zip(method.keys, student, strict=True)]
-    queries = [embedded(block, maps) for block, maps in zip(method.queries, teacher, strict=True)]
+    keys = [
+        np.maximum(embedded(block, m.mean((2, 3))), 0) for block, m in zip(method.keys, student, strict=True)
+    ]
+    queries = [embedded(block, m.mean((2, 3))) for block, m in zip(method.queries, teacher, strict=True)]
+    turned = embedded(
+        method.bilinear, np.concatenate(keys)
+    )  # rows: level by level; columns: teacher by teacher
     logits = np.zeros((6, 3, 2))
     for row, t, s in np.ndindex(*logits.shape):
-        turned = array(method.bilinear[t].weight) @ queries[t][row]
+        key = turned[6 * s + row, 7 * t : 7 * t + 7]
         places = array(method.teacher_places)[t] @ array(method.student_places)[s]
-        logits[row, t, s] = (turned @ keys[s][row] + places) / np.sqrt(7)
+        logits[row, t, s] = (key @ queries[t][row] + places) / np.sqrt(7)
     attention = oracle.softmax(logits)
     np.testing.assert_allclose(
         array(method.attention(list(step.student.maps), list(step.teacher.maps), step.weights)),
@@ -217,7 +220,7 @@ def test_sskd():
     close(terms["rotated_kd"], 2.7 * oracle.kd(theirs[6:], own[6:], 4.0))
     close(terms["similarity"], 10 * oracle.sskd_similarity(student, teacher, 0.5, 0.75), rtol=1e-5)
     cosines = np.array([[oracle.unit(v) @ oracle.unit(u) for u in teacher[:6]] for v in teacher[6:]])
-    expected = np.mean([-np.log(oracle.softmax(row, 0.5)[r % 6]) for r, row in enumerate(cosines)])
+    expected = np.mean([-np.log(oracle.softmax(row)[r % 6]) for r, row in enumerate(cosines)])
     close(terms["teacher_head"], expected)
 
 

@@ -29,12 +29,12 @@ class _Embedding(nn.Module):
 class AttentionFeatures(Method):
     """Let attention pair the levels of teacher and student.
 
-    Ji et al., "Show, attend and distill: knowledge distillation via attention-based feature matching", 2021,
-    Eq. (3) to (7): queries from the teacher's pooled maps, keys from the student's,
-    ``α_t = softmax_s((q_tᵀ W k_s + p_tᵀ p_s) / √d)`` with learned positions p, and the loss
-    ``Σ_t Σ_s α_ts · mean (φ(h_t) − φ(h_s))²``, φ the channel mean of squares, brought to the teacher's
-    size and to unit norm. Weight 200 and d = 128 are the authors'. Batch statistics leave out padding
-    rows and are not kept.
+    Ji et al., "Show, attend and distill: knowledge distillation via attention-based feature matching",
+    2021: queries from the teacher's pooled maps, keys from the student's, ``α_t = softmax_s((q_tᵀ W_t k_s
+    + p_tᵀ p_s) / √d)`` with learned positions p, and the loss ``Σ_t Σ_s α_ts · mean (φ(h_t) − φ(h_s))²``,
+    φ the channel mean of squares, brought to the teacher's size and to unit norm. Weight 200 is that of
+    the authors' example, d = 128. Queries, keys and W have batch normalisation, keys a ReLU too, as in
+    their program; here the statistics leave out padding rows and are not kept.
     """
 
     name = "afd"
@@ -50,26 +50,22 @@ class AttentionFeatures(Method):
         student = [maps.shape[1] for maps in context.student_shape.maps]
         teacher = [maps.shape[1] for maps in teacher_shape(context).maps]
         with seeded(context):
-            self.queries = nn.ModuleList(_Embedding(channels, width, activate=True) for channels in teacher)
+            self.queries = nn.ModuleList(_Embedding(channels, width, activate=False) for channels in teacher)
             self.keys = nn.ModuleList(_Embedding(channels, width, activate=True) for channels in student)
-            self.bilinear = nn.ModuleList(nn.Linear(width, width, bias=False) for _ in teacher)
+            self.bilinear = _Embedding(width, width * len(teacher), activate=False)
             self.teacher_places = nn.Parameter(nn.init.xavier_normal_(torch.empty(len(teacher), width)))
             self.student_places = nn.Parameter(nn.init.xavier_normal_(torch.empty(len(student), width)))
 
     def attention(self, student: list[Tensor], teacher: list[Tensor], weights: Tensor) -> Tensor:
-        """α of each row: which student level each teacher level looks at: (B, T, S)."""
-        keys = torch.stack(
-            [key(m.mean(dim=(2, 3)), weights) for key, m in zip(self.keys, student, strict=True)], dim=1
-        )
-        queries = torch.stack(
-            [
-                turn(query(m.mean(dim=(2, 3)), weights))
-                for turn, query, m in zip(self.bilinear, self.queries, teacher, strict=True)
-            ],
-            dim=1,
-        )
+        """α of each row, which student level each teacher level looks at: (B, T, S)."""
+        keys = [key(m.mean(dim=(2, 3)), weights) for key, m in zip(self.keys, student, strict=True)]
+        # One layer for all levels at once, its statistics over them too: (S·B, T·d).
+        turned = self.bilinear(torch.cat(keys), weights.repeat(len(keys)))
+        turned = turned.unflatten(0, (len(keys), -1)).unflatten(2, (len(teacher), -1))  # (S, B, T, d)
+        queries = [query(m.mean(dim=(2, 3)), weights) for query, m in zip(self.queries, teacher, strict=True)]
+        logits = torch.einsum("sbtd,btd->bts", turned, torch.stack(queries, dim=1))
         places = self.teacher_places @ self.student_places.T
-        return ((queries @ keys.transpose(1, 2) + places) * self.width**-0.5).softmax(dim=2)
+        return ((logits + places) * self.width**-0.5).softmax(dim=2)
 
     def terms(self, step: Step) -> dict[str, Tensor]:
         """Cross-entropy and the attended distances between maps."""
@@ -86,13 +82,6 @@ class AttentionFeatures(Method):
 
 
 def _energy(maps: Tensor, size: torch.Size) -> Tensor:
-    """The channel mean of squares at the given size, flattened: (B, h·w)."""
+    """The channel mean of squares, averaged or repeated to the given size, flattened: (B, h·w)."""
     energy = maps.square().mean(dim=1, keepdim=True)
-    if energy.shape[2:] != size:
-        shrinks = energy.shape[2] >= size[0] and energy.shape[3] >= size[1]
-        energy = (
-            functional.adaptive_avg_pool2d(energy, (size[0], size[1]))
-            if shrinks
-            else functional.interpolate(energy, size=tuple(size), mode="nearest")
-        )
-    return energy.flatten(1)
+    return functional.adaptive_avg_pool2d(energy, (size[0], size[1])).flatten(1)

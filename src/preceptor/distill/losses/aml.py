@@ -25,8 +25,8 @@ class AsymmetricMetric(Method):
     unit vectors, g the student (brought to the teacher's dimension by a linear layer), f the teacher,
     each anchor a has the contrastive loss ``mean_p ½ d(g(a), f(p))² + mean_n ½ [margin − d(g(a),
     f(n))]₊²``. Positives share the label and, with `include_self` (the paper's "Contr+"), are the anchor
-    itself as the teacher sees it. ``loss="regression"`` keeps only that last pair. The margin 0.7 is the
-    paper's; it has no task loss, so the weight 1 beside the cross-entropy is ours.
+    itself as the teacher sees it. ``loss="regression"`` keeps only that last pair. The paper has no task
+    loss: the weight 1 beside the cross-entropy is ours. For the margin see docs/methods.md.
     """
 
     name = "aml"

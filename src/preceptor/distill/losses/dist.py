@@ -23,10 +23,9 @@ def correlation(first: Tensor, second: Tensor, weights: Tensor, dim: int) -> Ten
 class Dist(Method):
     """Match how the teacher's predictions vary, over classes and over samples.
 
-    Huang et al., "Knowledge distillation from a stronger teacher", 2022, Eq. (8) to (10):
-    ``ℓ(y, f_S) + τ² · [inter_weight · mean_i (1 − r(p_S[i], p_T[i])) + intra_weight · mean_c (1 −
-    r(p_S[:, c], p_T[:, c]))]`` with Pearson's r of the softened predictions. Weights 2 and 2, and τ = 4
-    as in the paper's CIFAR-100 experiments.
+    Huang et al., "Knowledge distillation from a stronger teacher", 2022: ``ℓ(y, f_S) + τ² · [inter_weight
+    · mean_i (1 − r(p_S[i], p_T[i])) + intra_weight · mean_c (1 − r(p_S[:, c], p_T[:, c]))]`` with
+    Pearson's r of the softened predictions. For the weights see docs/methods.md.
     """
 
     name = "dist"

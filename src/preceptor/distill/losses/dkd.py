@@ -12,7 +12,7 @@ from preceptor.distill.losses.step import Context, Step
 class Decoupled(Method):
     """Hinton's divergence split into the target class against the rest, and the rest among themselves.
 
-    Zhao et al., "Decoupled knowledge distillation", 2022, Eq. (6) and (7):
+    Zhao et al., "Decoupled knowledge distillation", 2022:
     ``target_weight · KL(b_T ‖ b_S) + other_weight · KL(p̂_T ‖ p̂_S)``, times τ², where b = (p_t, 1 − p_t)
     and p̂ is the prediction over the other classes alone. Weights 1 and 8, τ = 4 and a linear warm-up
     over the first 20 of 240 epochs are the paper's for CIFAR-100.

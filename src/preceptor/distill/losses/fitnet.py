@@ -13,7 +13,7 @@ from preceptor.distill.losses.step import Context, Step
 class FitNet(Method):
     """Regress a feature map of the teacher from one of the student.
 
-    Romero et al., "FitNets: hints for thin deep nets", 2015, Eq. (3): ``‖u_T(x) − r(u_S(x))‖²`` with a
+    Romero et al., "FitNets: hints for thin deep nets", 2015: ``‖u_T(x) − r(u_S(x))‖²`` with a
     convolutional regressor r, averaged over channels and positions; maps of different size are averaged
     down to the smaller one. Here r is a 1 x 1 convolution with batch normalisation, without which the
     weight 100 (that of the comparison by Tian et al., CRD, 2020) makes training diverge where a network's

@@ -48,13 +48,13 @@ def partial_squares(student: Tensor, teacher: Tensor) -> Tensor:
 class MatchingGuided(Method):
     """Reduce the teacher's channels to the student's by an optimal assignment, then compare maps.
 
-    Yue et al., "Matching guided distillation", 2020, Eq. (2), (5) and (8). The cost of a student and a
-    teacher channel is the squared distance of their unit maps averaged over samples; scipy's assignment
-    solver matches them anew once an epoch (or every `update_every` steps) from the costs since the last
-    time; matched teacher channels are reduced by absolute max pooling; the loss is the partial squared
-    distance to the normalised student map, summed over positions, with weight 1e-3 and half as much for
-    each shallower level, as in the authors' program. Its margins, which come from the teacher's batch
-    normalisation layers, are left out: a teacher here shows only its maps.
+    Yue et al., "Matching guided distillation", 2020. The cost of a student and a teacher channel is the
+    squared distance of their unit maps averaged over samples; scipy's assignment solver matches them anew
+    once an epoch (or every `update_every` steps) from the costs since the last time; matched teacher
+    channels are reduced by absolute max pooling; the loss is the partial squared distance to the
+    normalised student map, summed over positions, with weight 1e-3 (that of Heo et al., whose distance it
+    is) and half as much for each shallower level, as in the authors' program. Its margins, which come
+    from the teacher's batch normalisation layers, are left out: a teacher here shows only its maps.
     """
 
     name = "mgd"

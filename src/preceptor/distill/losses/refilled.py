@@ -18,7 +18,7 @@ TRIPLETS = ("semihard", "all")
 class ReFilledEmbedding(Method):
     """First stage: order the samples of a batch as the teacher does.
 
-    Ye et al., "Distilling cross-task knowledge via relationship matching", 2020, Sec. 3.2. A triplet
+    Ye et al., "Distilling cross-task knowledge via relationship matching", 2020. A triplet
     (anchor, positive, negative) is a Bernoulli variable with ``p = σ((d(a, n) − d(a, p)) / τ)`` for unit
     features; the loss is ``KL(p_T ‖ p_S)`` over the triplets that are semi-hard for the student (0 < d(a,
     n) − d(a, p) ≤ margin). τ = 4, margin 0.2 and weight 1,000 are those of the authors' program. There is
@@ -74,7 +74,7 @@ class ReFilledEmbedding(Method):
 class ReFilledClassifier(Method):
     """Second stage: match the teacher's nearest-centre predictions over the classes of a batch.
 
-    Ye et al. 2020, Sec. 3.3: the teacher's features and the student's class centres in its space (unit
+    Ye et al. 2020: the teacher's features and the student's class centres in its space (unit
     norm) give ``p_T = ρ_τ(⟨φ_T(x), e_c⟩)`` over the classes c that occur in the batch; the loss is ``ℓ(y,
     f_S) + weight · KL(p_T ‖ ρ_τ(f_S restricted to them))`` with τ = 2. The authors tune the weight; 1 is
     ours.

@@ -42,7 +42,7 @@ def angles(gram: Tensor) -> Tensor:
 class Relational(Method):
     """Keep the distances and angles that the teacher sees between the samples of a batch.
 
-    Park et al., "Relational knowledge distillation", 2019, Eq. (4) to (8): Huber losses between the two
+    Park et al., "Relational knowledge distillation", 2019: Huber losses between the two
     networks' relative distances and between the cosines of the angles of all triplets, on the last
     features. Weights 25 and 50 are those of the paper's classification experiments. It needs no common
     classes or sizes.

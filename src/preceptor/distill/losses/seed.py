@@ -15,12 +15,13 @@ from preceptor.distill.losses.step import Context, Step
 class SelfSupervised(Method):
     """Look at a queue of samples through the teacher's eyes.
 
-    Fang et al., "SEED: self-supervised distillation for visual representation", 2021, Eq. (4) to (6):
-    cross-entropy between ``softmax(⟨z_T, D⟩ / τ_T)`` and ``softmax(⟨z_S, D⟩ / τ_S)``, where D holds the
-    unit features that the teacher gave for the last `queue_size` samples, and for this one. τ_T = 0.01,
-    τ_S = 0.2 and 65,536 places are the paper's; the queue is never longer than the training set. A
-    two-layer head brings the student to the teacher's dimension. The paper uses no labels; the weight 1
-    beside the cross-entropy is ours.
+    Fang et al., "SEED: self-supervised distillation for visual representation", 2021: cross-entropy
+    between ``softmax(⟨z_T, D⟩ / τ_T)`` and ``softmax(⟨z_S, D⟩ / τ_S)``, where D holds the unit features
+    that the teacher gave for the last `queue_size` samples, and for this one. τ_S = 0.2 and 65,536 places
+    are those of the authors' program, whose τ_T = 1e-4 leaves only the sample itself as a target; 0.01
+    leaves its neighbours too. The queue is never longer than the training set. A two-layer head brings
+    the student to the teacher's dimension. The paper uses no labels; the weight 1 beside the
+    cross-entropy is ours.
     """
 
     name = "seed"
@@ -73,7 +74,7 @@ class SelfSupervised(Method):
     def _without_empty(self, logits: Tensor) -> Tensor:
         # A large negative number, not -inf: 0 times it is 0 in the cross-entropy.
         empty = torch.cat([torch.zeros_like(self.filled[:1]), 1 - self.filled]).bool()
-        return logits.masked_fill(empty, -1e4)
+        return logits.masked_fill(empty, torch.finfo(logits.dtype).min / 4)
 
     @torch.no_grad()
     def _remember(self, teacher: Tensor, weights: Tensor) -> None:

@@ -17,7 +17,7 @@ from preceptor.distill.losses.step import Context, Step
 class StudentFriendly(KnowledgeDistillation):
     """The second stage: plain distillation from a teacher that was trained with student branches.
 
-    Park et al., "Learning student-friendly teacher networks for knowledge distillation", 2021, Sec. 3.3:
+    Park et al., "Learning student-friendly teacher networks for knowledge distillation", 2021:
     any method may follow; the paper's first choice is Hinton's. `StudentFriendlyTeacher` is the loss of
     the first stage.
     """
@@ -57,12 +57,12 @@ class StudentBranch(nn.Module):
 class StudentFriendlyTeacher(Method):
     """The first stage: train the teacher together with branches shaped like the student.
 
-    Park et al. 2021, Eq. (4): ``λ_T ℓ(y, q_T) + Σ_i [λ_KL τ² KL(q_T ‖ q_i) + λ_CE ℓ(y, q_i)]`` over
-    branches i that start at the teacher's maps; weights 1, 3 and 1 and τ = 1. In this stage the network
-    in training is the teacher: it stands at `step.student`. The paper's branches are the student's own
-    later blocks; the default branches here have its channels and strides with one convolution a level,
-    and `branches` takes ready ones, a module for each of the teacher's maps from the shallowest (each
-    takes the map, gives logits).
+    Park et al. 2021: ``λ_T ℓ(y, q_T) + Σ_i [λ_KL τ² KL(q_T ‖ q_i) + λ_CE ℓ(y, q_i)]`` over branches i
+    that start at the teacher's maps; for the weights see docs/methods.md. In this stage the network in
+    training is the teacher: it stands at `step.student`. The paper's branches are the student's own later
+    blocks; the default branches here have its channels and strides with one convolution a level, and
+    `branches` takes ready ones, a module for each of the teacher's maps from the shallowest (each takes
+    the map, gives logits).
     """
 
     name = "sftn-teacher"

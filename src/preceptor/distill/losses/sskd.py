@@ -48,11 +48,11 @@ def reliable(scores: Tensor, counts: Tensor, share: float) -> Tensor:
 class SelfSupervisionKD(Method):
     """Distil predictions, and how rotated views resemble the upright images of a batch.
 
-    Xu et al., "Knowledge distillation meets self-supervision", 2020, Eq. (8) to (11). `expand` adds the
-    rotations by 90°, 180° and 270°. Terms: cross-entropy and KD on upright images (0.1 and 0.9), KD on
-    rotated ones (2.7), and ``τ_s² KL`` between the two networks' softmax over similarities ⟨rotated view,
-    upright image⟩ through contrast heads (10), over the views that the teacher ranks right and the best
-    75 % of the others. τ = 4, τ_s = 0.5: all as in the paper. It trains the teacher's head beforehand on
+    Xu et al., "Knowledge distillation meets self-supervision", 2020. `expand` adds the rotations by 90°,
+    180° and 270°. Terms: cross-entropy and KD on upright images (0.1 and 0.9), KD on rotated ones (2.7),
+    and ``τ_s² KL`` between the two networks' softmax over similarities ⟨rotated view, upright image⟩
+    through contrast heads (10), over the views that the teacher ranks right and the best 75 % of the
+    others. τ = 4, τ_s = 0.5: all as in the authors' program. It trains the teacher's head beforehand on
     the frozen teacher; `teacher_head` takes such a head's state (two linear layers, as
     `self.teacher_head`), and without one the head is trained here, on the teacher's detached features,
     and the similarity term sets in after `head_only` of the training.
@@ -125,7 +125,7 @@ class SelfSupervisionKD(Method):
         }
         if not self.ready:
             target = torch.arange(len(scores), device=scores.device) % rows
-            head = -(scores / ratio).log_softmax(dim=1).gather(1, target[:, None]).squeeze(1)
+            head = -scores.log_softmax(dim=1).gather(1, target[:, None]).squeeze(1)
             terms["teacher_head"] = row_mean(head, rotated)
         return terms
 
