@@ -67,24 +67,22 @@ def _var_part(points: Array, wanted: int) -> Array:
     """Cluster numbers (N,): the cluster of largest scatter is cut at its mean, along its widest axis."""
     assignment = np.zeros(len(points), dtype=np.int64)
     smallest = 1e-10 * float(points.var(axis=0).sum())
-    heap: list[tuple[float, int, Array]] = []
+    heap: list[tuple[float, int, Array, int]] = []  # scatter, number, rows, widest axis
 
     def push(number: int, rows: Array) -> None:
         assignment[rows] = number
-        scatter_sum = float(points[rows].var(axis=0).sum()) * len(rows)
-        if scatter_sum > smallest * len(rows):  # equal samples cannot be cut
-            heapq.heappush(heap, (-scatter_sum, number, rows))
+        members = points[rows]
+        sums = (members**2).sum(axis=0) - members.sum(axis=0) ** 2 / len(rows)
+        if sums.sum() > smallest * len(rows):  # equal samples cannot be cut
+            heapq.heappush(heap, (-float(sums.sum()), number, rows, int(sums.argmax())))
 
     push(0, np.arange(len(points)))
     for number in range(1, wanted):
         if not heap:
             break
-        _, old, rows = heapq.heappop(heap)
-        members = points[rows]
-        variances = members.var(axis=0)
-        axis = int(variances.argmax())
-        cut = members[:, axis].mean() + 1e-6 * np.sqrt(variances[axis])  # a sample at the mean stays below
-        above = members[:, axis] > cut
+        _, old, rows, axis = heapq.heappop(heap)
+        members = points[rows, axis]
+        above = members > members.mean() + 1e-6 * members.std()  # a sample at the mean stays below
         push(old, rows[~above])
         push(number, rows[above])
     return assignment

@@ -11,7 +11,7 @@ from preceptor.metrics.inputs import Array, as_matrix, compact_labels
 from preceptor.metrics.sampling import stratified_rows
 
 
-def parc(*, features: Any, labels: Any, max_samples: int = 1000, **_unused: Any) -> float:
+def parc(*, features: Any, labels: Any, max_samples: int = 500, **_unused: Any) -> float:
     """Pairwise annotation representation comparison.
 
     Bolya, Mittapalli and Hoffman, Scalable diverse model selection for accessible transfer learning, NeurIPS
@@ -22,7 +22,7 @@ def parc(*, features: Any, labels: Any, max_samples: int = 1000, **_unused: Any)
 
     From -1 to 1 (the paper prints 100 times that). D_Y takes two values, so only the ranks of the pairs with
     equal labels are needed; equal distances share their mean rank. Above `max_samples` the pairs are those of
-    a subset, each class with its share, chosen by a hash of the features (the paper's probe sets have 500).
+    a subset, each class with its share, chosen by a hash of the features (500 as in the paper's probe sets).
 
     A sample whose standardised features do not vary has no Pearson coefficient: 0 is taken. So with d = 1,
     constant features, a single class or no pair of equal labels, the score is 0.
