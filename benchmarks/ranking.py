@@ -236,8 +236,8 @@ def write(results, facts):
     text = (
         "## Metrics on one teacher\n\n"
         f"{shapes}; synthetic features. `benchmarks/ranking.py`, commit {facts['commit']}, "
-        f"{facts['date']}, {facts['threads']} thread(s), {facts['clock']} time on {facts['processor']}, numpy {facts['numpy']}, "
-        f"torch {facts['torch']}. "
+        f"{facts['date']}, {facts['threads']} thread(s), {facts['clock']} time on "
+        f"{facts['processor']}, numpy {facts['numpy']}, torch {facts['torch']}. "
         "Times faster than the faster of the two published LogME algorithms in plain numpy.\n\n"
         f"{table(results)}\n"
     )

@@ -72,11 +72,10 @@ def one_hot(indices: Array, num_classes: int, dtype: Any = np.float64) -> Array:
 def class_sums(values: Array, indices: Array, num_classes: int) -> Array:
     """The sum of the rows of each class, (num_classes, d), accumulated in float64."""
     order = np.argsort(indices, kind="stable")
-    starts = np.searchsorted(indices[order], np.arange(num_classes))
-    filled = np.bincount(indices, minlength=num_classes) > 0
+    ends = np.cumsum(np.bincount(indices, minlength=num_classes))
     sums = np.zeros((num_classes, values.shape[1]))
-    # reduceat repeats the next class's first row for an empty class, hence only the filled ones.
-    sums[filled] = np.add.reduceat(values[order], starts[filled], axis=0, dtype=np.float64)
+    for label, rows in enumerate(np.split(order, ends[:-1])):
+        values[rows].sum(axis=0, dtype=np.float64, out=sums[label])
     return sums
 
 

@@ -87,25 +87,25 @@ class Solution:
 
 def minimize(spaces: Spaces, labels: Tensor, classes: int, tolerance: float, max_iterations: int) -> Solution:
     """The minimum of cross-entropy plus penalty, to a duality gap of `tolerance` times the loss."""
-    target = torch.nn.functional.one_hot(labels, classes).to(spaces.factor.dtype)  # (N, C)
+    own = labels[:, None]  # (N, 1)
     history: deque[_Pair] = deque(maxlen=MEMORY)
-    point = _ridge(spaces, target)
-    gradient, gap = _gradient(spaces, point, target)
+    point = _ridge(spaces, own, classes)
+    gradient, gap = _gradient(spaces, point, own)
     iteration = 0
     while gap > tolerance * point.loss + 1e-9 and iteration < max_iterations:
         direction = _inverse_hessian(gradient, history).mul_(-1)
         image = spaces.image(direction)
-        direction_dual = spaces.dual_of(direction, image)
-        moved = _search(spaces, point, target, direction, direction_dual, image, gradient.dual)
+        line = _Line.of(spaces, point, own, direction, spaces.dual_of(direction, image), image)
+        moved = line.descend(_dot(gradient.dual, direction))
         if moved.loss >= point.loss:
             if not history:
                 break  # there are no digits left to go down by
             history.clear()
             continue
-        moved = _rescale(spaces, moved, target)
+        moved = _rescale(spaces, moved, own)
         step, step_dual = moved.parameters - point.parameters, moved.dual - point.dual
         old, point = gradient, moved
-        gradient, gap = _gradient(spaces, point, target)
+        gradient, gap = _gradient(spaces, point, own)
         pair = _Pair(step, step_dual, gradient - old)
         if pair.product > 0:
             history.append(pair)
@@ -121,13 +121,6 @@ class _Point:
     logits: Tensor
     probabilities: Tensor
     loss: float
-
-    @classmethod
-    def at(cls, spaces: Spaces, parameters: Tensor, dual: Tensor, logits: Tensor, target: Tensor) -> _Point:
-        log_probabilities = torch.log_softmax(logits, dim=1)
-        cross_entropy = -_dot(log_probabilities, target) / len(target)
-        loss = cross_entropy + 0.5 * spaces.penalty * _dot(parameters[:-1], dual[:-1])
-        return cls(parameters, dual, logits, log_probabilities.exp_(), loss)
 
 
 @dataclass(frozen=True)
@@ -157,20 +150,119 @@ def _dot(a: Tensor, b: Tensor) -> float:
     return float((a * b).sum(dim=1).sum(dtype=torch.float64))
 
 
-def _ridge(spaces: Spaces, target: Tensor) -> _Point:
+@dataclass(frozen=True)
+class _Trial:
+    length: float
+    loss: float
+    slope: float
+    bend: float
+    logits: Tensor
+    probabilities: Tensor
+
+
+@dataclass(frozen=True)
+class _Line:
+    """The loss along a direction whose image is known: a trial costs passes over the logits, no product."""
+
+    point: _Point
+    own: Tensor  # (N, 1) labels
+    direction: Tensor
+    direction_dual: Tensor
+    image: Tensor  # (N, C)
+    labelled: float  # mean of the image at the labels
+    penalty: float
+    norms: tuple[float, float, float]  # <W, W>, <W, D>, <D, D>
+
+    @classmethod
+    def of(
+        cls, spaces: Spaces, point: _Point, own: Tensor, direction: Tensor, dual: Tensor, image: Tensor
+    ) -> _Line:
+        here, there = point.dual[:-1], direction[:-1]
+        norms = (_dot(here, point.parameters[:-1]), _dot(here, there), _dot(dual[:-1], there))
+        labelled = float(image.gather(1, own).mean(dtype=torch.float64))
+        return cls(point, own, direction, dual, image, labelled, spaces.penalty, norms)
+
+    def at(self, length: float) -> _Trial:
+        """Loss, slope and curvature at `length` times the direction."""
+        logits = torch.add(self.point.logits, self.image, alpha=length)
+        logs = torch.log_softmax(logits, dim=1)
+        square, cross, norm = self.norms
+        loss = -float(logs.gather(1, self.own).mean(dtype=torch.float64))
+        loss += 0.5 * self.penalty * (square + 2 * length * cross + length**2 * norm)
+        probabilities = logs.exp_()
+        weighted = probabilities * self.image
+        means = weighted.sum(dim=1)
+        slope = float(means.mean(dtype=torch.float64)) - self.labelled
+        slope += self.penalty * (cross + length * norm)
+        bend = _dot(weighted, self.image) / len(means) - float((means * means).mean(dtype=torch.float64))
+        return _Trial(length, loss, slope, bend + self.penalty * norm, logits, probabilities)
+
+    def reach(self, trial: _Trial) -> _Point:
+        """The point of a trial."""
+        parameters = torch.add(self.point.parameters, self.direction, alpha=trial.length)
+        dual = parameters
+        if self.point.dual is not self.point.parameters:
+            dual = torch.add(self.point.dual, self.direction_dual, alpha=trial.length)
+        return _Point(parameters, dual, trial.logits, trial.probabilities, trial.loss)
+
+    def descend(self, first_slope: float) -> _Point:
+        """Newton's method from 1 on, until the loss has fallen and its slope is a tenth of the first."""
+        trial = self.at(1.0)
+        for _ in range(20):
+            fallen = trial.loss <= self.point.loss + 1e-4 * trial.length * first_slope
+            if not trial.bend > 0 or (fallen and abs(trial.slope) <= 0.1 * abs(first_slope)):
+                break
+            length = trial.length - trial.slope / trial.bend
+            trial = self.at(min(max(length, trial.length / 8), 4 * trial.length))
+        return self.reach(trial)
+
+
+def _rescale(spaces: Spaces, point: _Point, own: Tensor) -> _Point:
+    """The best multiple of the weights, by Newton's method; the logits are at hand, so it costs no product.
+
+    Cross-entropy and penalty trade off along this line. It is what keeps the cross-entropy, and not only its
+    sum with the penalty, within the tolerance, and on easy tasks it saves a third of the iterations.
+    """
+    direction, dual = point.parameters.clone(), point.dual.clone()
+    direction[-1], dual[-1] = 0, 0
+    line = _Line.of(spaces, point, own, direction, dual, point.logits - point.parameters[-1])
+    best = trial = line.at(0.0)
+    for _ in range(3):
+        if not trial.bend > 0:
+            break
+        trial = line.at(trial.length - trial.slope / trial.bend)
+        if trial.loss >= best.loss:
+            break
+        change, best = abs(trial.length - best.length), trial
+        if change < 0.02:
+            break
+    return line.reach(best) if best.length else point
+
+
+def _ridge(spaces: Spaces, own: Tensor, classes: int) -> _Point:
     """The start: ridge regression on the labels, at the scale that minimises the loss."""
-    share = target.mean(dim=0)
-    prior = torch.zeros(len(spaces.factor) + 1, target.shape[1], dtype=target.dtype)
-    prior[-1] = share.clamp_min(0.5 / len(target)).log()
-    start = _Point.at(spaces, prior, prior, prior[-1].expand(len(target), -1), target)  # its weights are 0
-    residual = (share - target) / len(target)
-    gradient = spaces.pull(residual, prior)
+    samples = len(own)
+    kind = spaces.factor.dtype
+    share = torch.bincount(own[:, 0], minlength=classes).to(kind) / samples
+    prior = torch.zeros(len(spaces.factor) + 1, classes, dtype=kind)
+    prior[-1] = share.clamp_min(0.5 / samples).log()
+    logits = prior[-1].expand(samples, -1)
+    probabilities = torch.softmax(logits, dim=1)
+    loss = -float(torch.log_softmax(logits, dim=1).gather(1, own).mean(dtype=torch.float64))
+    start = _Point(prior, spaces.dual(prior), logits, probabilities, loss)
+    gradient = spaces.pull(_residual(share.expand(samples, -1), own), prior)
     direction = -spaces.precondition(gradient)
     direction[-1] = 0
     image = spaces.image(direction)
-    dual = spaces.dual_of(direction, image)
-    point = _search(spaces, start, target, direction, dual, image, spaces.dual(gradient))
+    line = _Line.of(spaces, start, own, direction, spaces.dual_of(direction, image), image)
+    point = line.descend(_dot(spaces.dual(gradient), direction))
     return point if point.loss < start.loss else start
+
+
+def _residual(probabilities: Tensor, own: Tensor) -> Tensor:
+    """(p - y) / N, (N, C)."""
+    residual = probabilities / len(own)
+    return residual.scatter_add_(1, own, residual.new_full(own.shape, -1 / len(own)))
 
 
 def _inverse_hessian(gradient: _Gradient, history: deque[_Pair]) -> Tensor:
@@ -192,86 +284,20 @@ def _inverse_hessian(gradient: _Gradient, history: deque[_Pair]) -> Tensor:
     return preconditioned
 
 
-def _search(
-    spaces: Spaces,
-    point: _Point,
-    target: Tensor,
-    direction: Tensor,
-    direction_dual: Tensor,
-    image: Tensor,
-    gradient_dual: Tensor,
-) -> _Point:
-    """Newton's method on the loss along a line, until it has fallen and its slope is a tenth of the first."""
-    start_slope = _dot(gradient_dual, direction)
-    norm = _dot(direction_dual[:-1], direction[:-1])
-    labelled = _dot(image, target)
-    length = 1.0
-    for _ in range(20):
-        moved = _Point.at(
-            spaces,
-            point.parameters + length * direction,
-            point.dual + length * direction_dual,
-            point.logits + length * image,
-            target,
-        )
-        means = (moved.probabilities * image).sum(dim=1)
-        slope = (float(means.sum(dtype=torch.float64)) - labelled) / len(target)
-        slope += spaces.penalty * (_dot(point.dual[:-1], direction[:-1]) + length * norm)
-        fallen = moved.loss <= point.loss + 1e-4 * length * start_slope
-        if fallen and abs(slope) <= 0.1 * abs(start_slope):
-            break
-        bend = _dot(moved.probabilities, image * image) - float((means * means).sum(dtype=torch.float64))
-        bend = bend / len(target) + spaces.penalty * norm
-        if not bend > 0:
-            break
-        length = min(max(length - slope / bend, length / 8), 4 * length)
-    return moved
-
-
-def _rescale(spaces: Spaces, point: _Point, target: Tensor) -> _Point:
-    """The best multiple of the weights, by Newton's method; the logits are at hand, so it costs no product.
-
-    Cross-entropy and penalty trade off along this line. It is what keeps the cross-entropy, and not only its
-    sum with the penalty, within the tolerance, and on easy tasks it saves a third of the iterations.
-    """
-    bias = point.parameters[-1]
-    image = point.logits - bias
-    norm, labelled = _dot(point.parameters[:-1], point.dual[:-1]), _dot(image, target)
-    best, scale = point, 1.0
-    for _ in range(3):
-        means = (best.probabilities * image).sum(dim=1)
-        slope = (float(means.sum(dtype=torch.float64)) - labelled) / len(target)
-        bend = _dot(best.probabilities, image * image) - float((means * means).sum(dtype=torch.float64))
-        bend = bend / len(target) + spaces.penalty * norm
-        if not bend > 0:
-            break
-        change = -(slope + spaces.penalty * scale * norm) / bend
-        scaled = [(scale + change) * block for block in (point.parameters, point.dual)]
-        for block in scaled:
-            block[-1] = bias
-        moved = _Point.at(spaces, scaled[0], scaled[1], (scale + change) * image + bias, target)
-        if moved.loss >= best.loss:
-            break
-        best, scale = moved, scale + change
-        if abs(change) < 1e-2:
-            break
-    return best
-
-
-def _gradient(spaces: Spaces, point: _Point, target: Tensor) -> tuple[_Gradient, float]:
+def _gradient(spaces: Spaces, point: _Point, own: Tensor) -> tuple[_Gradient, float]:
     """The gradient, and how far the loss can be above its minimum.
 
-    `lse(z) >= <p, z> + H(p)` with equality at p = softmax(z) bounds the minimum from below by
-    mean H(p) - |X^T residual|^2 / (2 penalty) + <sum of residuals, bias>. The last term takes the best
-    bias to be within 1 of the present one for each class.
+    `lse(z) >= <p, z> + H(p)`, with equality at p = softmax(z), bounds the minimum from below by
+    mean H(p) - |X^T residual|^2 / (2 penalty) + <sum of residuals, bias>, where the last term takes the best
+    bias to be within 1 of the present one for each class. Cross-entropy less H(p) is <residual, logits>.
     """
-    residual = (point.probabilities - target) / len(target)
+    residual = _residual(point.probabilities, own)
     gradient = spaces.pull(residual, point.parameters)
     dual = spaces.dual(gradient)
-    entropy = -_dot(point.probabilities, point.probabilities.clamp_min(1e-30).log()) / len(target)
     pulled = gradient[:-1] - spaces.penalty * point.parameters[:-1]
     pulled_dual = dual[:-1] - spaces.penalty * point.dual[:-1]
     drift = residual.sum(dim=0)
-    lower = entropy - _dot(pulled, pulled_dual) / (2 * spaces.penalty)
-    lower += float((drift * point.parameters[-1]).sum()) - float(drift.abs().sum())
-    return _Gradient(gradient, dual, spaces.precondition(gradient)), point.loss - lower
+    gap = _dot(residual, point.logits) - float((drift * point.parameters[-1]).sum())
+    gap += 0.5 * spaces.penalty * _dot(point.parameters[:-1], point.dual[:-1])
+    gap += _dot(pulled, pulled_dual) / (2 * spaces.penalty) + float(drift.abs().sum())
+    return _Gradient(gradient, dual, spaces.precondition(gradient)), gap

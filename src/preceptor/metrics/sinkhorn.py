@@ -109,8 +109,8 @@ def sinkhorn_assessment(
             rows have means that lie apart, and their distance, the same for all pairs, drowns the rest
             (docs/metrics.md has the comparison).
         strength: of the probe's fit, scikit-learn's C; see `preceptor.metrics.linear_probe`.
-        probe_tolerance: bound on the probe's loss above its minimum, as a share of it. 0.01 moves the score by
-            a tenth of a percent or so.
+        probe_tolerance: bound on the probe's loss above its minimum, as a share of it. 0.01 moves the score
+            by a tenth of a percent or so.
         tolerance: L1 marginal error of the plans. The value is off by less than its square in practice, being
             stationary at the solution.
         student_classes: names for the error that a class without samples raises; they also set C_S.
