@@ -1,0 +1,35 @@
+"""Pick the right teacher out of a zoo of pre-trained classifiers, and distil it into your student."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from preceptor.core import PreceptorError, Ranking
+    from preceptor.data import Task
+    from preceptor.distill.schedules import distill
+    from preceptor.distill.train import train
+    from preceptor.pipeline import run
+    from preceptor.rank.ranking import rank
+    from preceptor.zoo import Zoo
+
+__all__ = ["PreceptorError", "Ranking", "Task", "Zoo", "distill", "rank", "run", "train"]
+
+# What imports torch comes when asked for, so that the command line starts at once.
+_LATER = {
+    "PreceptorError": "preceptor.core",
+    "Ranking": "preceptor.core",
+    "Task": "preceptor.data",
+    "Zoo": "preceptor.zoo",
+    "distill": "preceptor.distill.schedules",
+    "rank": "preceptor.rank.ranking",
+    "run": "preceptor.pipeline",
+    "train": "preceptor.distill.train",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_LATER[name]), name)

@@ -15,6 +15,9 @@ from preceptor.core import PreceptorError
 from preceptor.data.images import decode, read_bytes
 from preceptor.data.loader import Loader
 from preceptor.data.split import ListStore, Split
+from preceptor.data.task import Task
+from preceptor.distill.devices import resolve_device
+from preceptor.distill.evaluate import Evaluation
 from preceptor.distill.inputs import InputSpec, Normalise
 from preceptor.distill.run_folder import RunFolder
 from preceptor.models import build
@@ -94,3 +97,32 @@ def predict(
 def _ranked(path: str, shares: torch.Tensor, classes: tuple[str, ...]) -> Prediction:
     values, places = shares.sort(descending=True)
     return Prediction(path, tuple(classes[place] for place in places.tolist()), tuple(values.tolist()))
+
+
+@torch.no_grad()
+def split_probabilities(
+    run: str | os.PathLike[str] | SavedRun, split: Split, *, device: str = "cpu", batch_size: int = 256
+) -> np.ndarray:
+    """Class probabilities for a split of a task, in its order: (N, C)."""
+    saved = run if isinstance(run, SavedRun) else load_run(run)
+    network, normalise = saved.network.to(device), saved.normalise.to(device)
+    size = saved.spec.shape[-1] if len(saved.spec.shape) == 3 else None
+    loader = Loader(split, batch_size, seed=0, train=False, augment="none", device=device, image_size=size)
+    shares = np.empty((len(split), len(saved.classes)), dtype=np.float32)
+    for batch in loader.epoch(0):
+        counted = batch.weights > 0
+        rows = network(normalise(batch.images)).softmax(dim=1)[counted]
+        shares[batch.indices[counted].cpu().numpy()] = rows.float().cpu().numpy()
+    return shares
+
+
+def score_run(run: str | os.PathLike[str] | SavedRun, task: Task, device: str = "auto") -> Evaluation:
+    """How good a finished run is on the test split of a task with the same classes."""
+    saved = run if isinstance(run, SavedRun) else load_run(run)
+    if saved.classes != task.classes:
+        raise PreceptorError(f"the run knows the classes {saved.classes} and the task has {task.classes}; give its own task")
+    shares = split_probabilities(saved, task.test, device=str(resolve_device(device)))
+    labels, count = task.test.labels, len(task.classes)
+    cells = np.bincount(labels * count + shares.argmax(1), minlength=count * count).reshape(count, count)
+    loss = -np.log(np.maximum(shares[np.arange(len(labels)), labels], 1e-30)).mean()
+    return Evaluation(tuple(map(tuple, cells.tolist())), float(loss))

@@ -1,0 +1,31 @@
+"""``preceptor report``: a run or a ranking as one HTML page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from preceptor.cli.console import emit_json, say
+
+
+def report(
+    source: Annotated[Path, typer.Argument(help="A run folder, a pipeline's folder, or a ranking (folder or JSON file).")],
+    out: Annotated[Path | None, typer.Option(help="The HTML file. [default: report.html inside SOURCE]")] = None,
+    data: Annotated[str | None, typer.Option(help="The task's data, for thumbnails and sample predictions.")] = None,
+    classes: Annotated[str | None, typer.Option(help="Only these classes of the data: a,b,c.")] = None,
+    window: Annotated[str | None, typer.Option(help="Only a window of the classes: START:SIZE[@SEED].")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print where the page lies as JSON.")] = False,
+) -> None:
+    """Write a run or a ranking as one self-contained HTML page.
+
+    Example: preceptor report runs/birds --data photos/
+    """
+    from preceptor.data import Task
+    from preceptor.report import write_report
+
+    target = out or (source if source.is_dir() else source.parent) / "report.html"
+    task = None if data is None else Task(data, classes=classes, window=window)
+    written = write_report(source, target, task=task)
+    emit_json({"report": str(written), "bytes": written.stat().st_size}) if json else say(f"wrote {written}")

@@ -1,0 +1,55 @@
+"""``preceptor run``: rank, then distil, and keep the student only if the teacher did it good."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from preceptor.cli.console import emit_json, say
+from preceptor.cli.train import parse_options
+
+
+def run(
+    zoo: Annotated[str, typer.Argument(help="Folder or URL of the zoo.")],
+    data: Annotated[str, typer.Argument(help="The task: a folder, an .npz, cifar10:ROOT, cifar100:ROOT, glyphs:NAME.")],
+    student: Annotated[str, typer.Option(help="Architecture of the student, such as wrn-16-1.")] = "wrn-16-1",
+    out: Annotated[Path, typer.Option(help="Folder for everything that comes out.")] = Path("runs/student"),
+    method: Annotated[str, typer.Option(help="How to distil.")] = "sinkhorn",
+    metric: Annotated[
+        list[str] | None, typer.Option("--metric", "-m", help="Metrics of the ranking; the first decides. [default: sinkhorn]")
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="Try so many of the best teachers, keep the best on validation data.")] = 1,
+    recipe: Annotated[str, typer.Option(help="How to train.")] = "small",
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", "-o", help="A setting of recipe or method, as epochs=20 or weight=3; may be repeated."),
+    ] = None,
+    classes: Annotated[str | None, typer.Option(help="Only these classes of the data: a,b,c.")] = None,
+    window: Annotated[str | None, typer.Option(help="Only a window of the classes: START:SIZE[@SEED].")] = None,
+    validation: Annotated[float, typer.Option(help="Share of each training class that decides between teachers.")] = 0.2,
+    seed: Annotated[int, typer.Option(help="Of held-out data, weights, data order and augmentation.")] = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
+    report: Annotated[bool, typer.Option(help="Write report.html.")] = True,
+    json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
+) -> None:
+    """Rank the teachers in ZOO for DATA, distil the best, and say what it gained.
+
+    The plain student is trained as well, and kept if no teacher helps: you never lose accuracy without being told.
+
+    Example: preceptor run zoo/ photos/ --student mobilenet-0.5 --out runs/photos --top 2
+    """
+    from preceptor.data import Task
+    from preceptor.pipeline import run as run_pipeline
+
+    result = run_pipeline(
+        zoo, Task(data, classes=classes, window=window), student=student, out=out, method=method,
+        metrics=tuple(metric or ["sinkhorn"]), top=top, recipe=recipe, validation=validation, seed=seed, device=device,
+        resume=resume, report=report, notify=(lambda text: None) if json else say, **parse_options(option or []),
+    )  # fmt: skip
+    if json:
+        emit_json({**result.to_json(), "path": str(result.path)})
+        return
+    say(f"student in {result.path}" + (f", report in {result.path / 'report.html'}" if report else ""))

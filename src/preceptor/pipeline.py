@@ -1,0 +1,244 @@
+"""Alg. 1: rank the zoo, distil the best teacher, and give the student only if the teacher did not harm it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from preceptor.core import PreceptorError, Ranking
+from preceptor.data import Task
+from preceptor.distill.losses import METHODS
+from preceptor.distill.result import Result
+from preceptor.distill.saved_run import score_run
+from preceptor.distill.schedules import SCHEDULES, distill
+from preceptor.distill.train import train
+from preceptor.files import write_atomically
+from preceptor.rank.ranking import rank
+from preceptor.rank.reference import untrained_score
+from preceptor.zoo import Zoo
+
+if TYPE_CHECKING:
+    from torch import nn
+
+VALIDATION = 0.2  # of the training set: decides between the teachers and the plain student
+PLAIN = "plain"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One student of a run: the teacher it had, and how it did on validation data."""
+
+    teacher: str | None  # None: the plain student
+    validation_accuracy: float
+    path: Path
+    result: Result
+
+
+@dataclass(frozen=True)
+class PipelineResult:
+    """What `run` gives: the student it kept, why, and what every other one did."""
+
+    model: nn.Module
+    teacher: str | None  # the teacher of the student that was kept; None: no teacher helped
+    accuracy: float  # of the kept student, on the test split, which decided nothing
+    baseline_accuracy: float  # of the plain student, likewise
+    ranking: Ranking
+    trials: Sequence[Trial]
+    verdict: Sequence[str]  # what happened, in sentences
+    path: Path
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """The content of pipeline.json."""
+        return {
+            "teacher": self.teacher,
+            "accuracy": self.accuracy,
+            "baseline_accuracy": self.baseline_accuracy,
+            "verdict": list(self.verdict),
+            "trials": [
+                {
+                    "teacher": trial.teacher,
+                    "validation_accuracy": trial.validation_accuracy,
+                    "path": trial.path.name,
+                }
+                for trial in self.trials
+            ],
+            "config": dict(self.config),
+        }
+
+
+def run(
+    zoo: Zoo | str | os.PathLike[str],
+    task: Task | str | os.PathLike[str],
+    *,
+    student: str = "wrn-16-1",
+    out: str | os.PathLike[str],
+    method: str = "sinkhorn",
+    metrics: Sequence[str] = ("sinkhorn",),
+    top: int = 1,
+    recipe: Any = "small",
+    validation: float = VALIDATION,
+    seed: int = 0,
+    device: str = "auto",
+    resume: bool = False,
+    report: bool = True,
+    rank_options: Mapping[str, Any] | None = None,
+    notify: Callable[[str], None] = lambda sentence: None,
+    **options: Any,
+) -> PipelineResult:
+    """Rank the teachers of a zoo for a task and distil the best into a student (Alg. 1).
+
+    A part of the training set is held out. The plain student and one student for each of the `top` teachers are
+    trained on the rest; the best on the held-out part is kept. So a teacher that harms is found out and left aside,
+    and the result says so. The test split decides nothing: it is read once, at the end.
+
+    Args:
+        zoo: The teachers.
+        task: The data.
+        student: An architecture's name.
+        out: Folder for the ranking, a run folder for each trial, the kept student and the report.
+        method: How to distil.
+        metrics: Metrics of the ranking; the first decides.
+        top: How many of the best teachers to try.
+        recipe: How to train: a name of `RECIPES` or a `Recipe`.
+        validation: The share of each training class that is held out.
+        seed: Decides the held-out part, weights, data order and augmentation.
+        device: "auto", "cpu", "cuda", …
+        resume: Go on with an interrupted run in `out`.
+        report: Write ``report.html``.
+        rank_options: Further arguments of `rank`.
+        notify: Told what happens, sentence by sentence.
+        **options: Settings of the recipe and options of the method.
+    """
+    if top < 1:
+        raise PreceptorError(f"top {top} came; at least 1 teacher has to be tried")
+    if method not in METHODS and method not in SCHEDULES:
+        raise PreceptorError(f"method {method!r} is unknown; expected one of {', '.join(sorted(METHODS))}")
+    zoo = zoo if isinstance(zoo, Zoo) else Zoo(zoo)
+    task = task if isinstance(task, Task) else Task(task)
+    folder = _begin(Path(out), resume)
+    ranking = rank(zoo, task, metrics, **{"device": _torch_name(device), **(rank_options or {})})
+    write_atomically(folder / "ranking.json", ranking.to_json().encode())
+    leaders = _leaders(ranking, top)
+    verdict = [_said(notify, _ranked(ranking, leaders))]
+    verdict += [_said(notify, sentence) for sentence in _warnings(zoo, task, ranking, leaders, device)]
+
+    smaller, held = task.split_validation(validation, seed)
+    judged = Task.from_splits(smaller.train, held, task.classes, f"{task.name} (validation)")
+    shared = {"recipe": recipe, "seed": seed, "device": device, "resume": resume}
+    trials = [_trial(train, folder / PLAIN, None, judged, student=student, **shared, **_recipe_part(options))]
+    for name in leaders:
+        notify(f"distilling {name} by {method}")
+        trials.append(
+            _trial(
+                distill, folder / f"from-{name}", name, judged, student=student, teacher=f"{zoo.url.rstrip('/')}/{name}",
+                method=method, **shared, **options,
+            )  # fmt: skip
+        )
+    kept = max(trials, key=lambda trial: (trial.validation_accuracy, trial.teacher is not None))
+    tested = {trial.path: score_run(trial.path, task, device) for trial in (kept, trials[0])}
+    verdict += [_said(notify, sentence) for sentence in _outcome(kept, trials, tested)]
+    _keep(kept, folder)
+    result = PipelineResult(
+        model=kept.result.model, teacher=kept.teacher, accuracy=tested[kept.path].accuracy,
+        baseline_accuracy=tested[trials[0].path].accuracy, ranking=ranking, trials=tuple(trials),
+        verdict=tuple(verdict), path=folder,
+        config={"zoo": zoo.url, "task": task.name, "student": student, "method": method, "top": top, "seed": seed,
+                "validation": validation, "fingerprint": task.fingerprint},
+    )  # fmt: skip
+    write_atomically(folder / "pipeline.json", json.dumps(result.to_json(), indent=2).encode())
+    if report:
+        from preceptor.report import write_report
+
+        write_report(folder, folder / "report.html", task=task)
+    return result
+
+
+def _begin(folder: Path, resume: bool) -> Path:
+    if (folder / "ranking.json").exists() and not resume:
+        raise PreceptorError(f"{folder} already holds a run; pass --resume to continue it or choose another folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _torch_name(device: str) -> str:
+    from preceptor.distill.devices import resolve_device
+
+    return str(resolve_device(device))
+
+
+def _leaders(ranking: Ranking, top: int) -> list[str]:
+    _ = ranking.best  # raises with the reasons where no teacher has a rank
+    return [row.name for row in ranking.rows if row.rank is not None and row.rank <= top]
+
+
+def _recipe_part(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that are settings of the recipe: the plain student has no method to take the others."""
+    from preceptor.distill.recipe import RECIPE_FIELDS
+
+    return {name: value for name, value in options.items() if name in RECIPE_FIELDS}
+
+
+def _trial(how: Callable[..., Result], path: Path, teacher: str | None, task: Task, **options: Any) -> Trial:
+    result = how(task=task, out=path, **options)
+    return Trial(teacher, result.accuracy, path, result)  # the task's test split is the held-out part
+
+
+def _warnings(zoo: Zoo, task: Task, ranking: Ranking, leaders: Sequence[str], device: str) -> list[str]:
+    """Say so where the best teacher knows no more about the task than a network that was never trained."""
+    if ranking.metric != "sinkhorn":
+        return []
+    reference = untrained_score(zoo.load(leaders[0]), task, device=_torch_name(device))
+    score = ranking[leaders[0]].scores["sinkhorn"]
+    if reference is None or score > reference:
+        return []
+    return [
+        f"{leaders[0]} scores {score:.3f}, no better than the same network untrained ({reference:.3f}): "
+        "nothing in this zoo looks useful for this task"
+    ]
+
+
+def _ranked(ranking: Ranking, leaders: Sequence[str]) -> str:
+    ranked = sum(row.rank is not None for row in ranking.rows)
+    failed = len(ranking.rows) - ranked
+    aside = f" ({failed} could not be assessed)" if failed else ""
+    return f"ranked {ranked} teachers by {ranking.metric}{aside}; first: {', '.join(leaders)}"
+
+
+def _outcome(kept: Trial, trials: Sequence[Trial], tested: Mapping[Path, Any]) -> list[str]:
+    plain = trials[0]
+    best = max(trials[1:], key=lambda trial: trial.validation_accuracy)
+    gap = 100 * (best.validation_accuracy - plain.validation_accuracy)
+    ours, alone = (100 * tested[trial.path].accuracy for trial in (kept, plain))
+    if kept.teacher is None:
+        return [
+            f"no teacher helped: on validation data the best of them ({best.teacher}) ends {-gap:.1f} points below "
+            f"the plain student, which is kept; it reaches {alone:.1f} % on the test split"
+        ]
+    sentences = [
+        f"kept the student of {kept.teacher}: {gap:+.1f} points on validation data against the plain student; "
+        f"on the test split {ours:.1f} % against {alone:.1f} %, one seed each"
+    ]
+    if ours < alone:
+        sentences.append(
+            f"on the test split the plain student is {alone - ours:.1f} points better; validation data did not show it"
+        )
+    return sentences
+
+
+def _said(notify: Callable[[str], None], sentence: str) -> str:
+    notify(sentence)
+    return sentence
+
+
+def _keep(kept: Trial, folder: Path) -> None:
+    """Put the kept student's files at the top, so that predict, export and zoo take the folder as a run."""
+    for name in ("model.safetensors", "config.json", "result.json", "log.jsonl"):
+        beside = folder / f".{name}.part"
+        shutil.copyfile(kept.path / name, beside)
+        os.replace(beside, folder / name)

@@ -1,0 +1,138 @@
+"""From a story to one HTML page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from typing import Any
+
+import numpy as np
+from jinja2 import Environment, PackageLoader
+from markupsafe import Markup
+
+from preceptor.core import Ranking
+from preceptor.report import figures
+from preceptor.report.bridge import Bridge, likeness_order, read_bridge
+from preceptor.report.story import Run, Story
+
+MATCHES = 6  # best and worst matched classes that are named
+
+
+def render(story: Story) -> str:
+    """The page, complete: styles, script and pictures are inside."""
+    environment = Environment(
+        loader=PackageLoader("preceptor.report"), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["percent"] = lambda share: f"{100 * share:.1f} %"
+    environment.filters["seconds"] = lambda value: f"{value:.2f} s" if value < 100 else f"{value / 60:.1f} min"
+    return environment.get_template("report.html.j2").render(
+        story=story,
+        style=Markup(_asset("report.css")),
+        script=Markup(_asset("report.js")),
+        ranking=_ranking(story.ranking) if story.ranking else None,
+        bridges=_bridges(story),
+        training=_training(story.runs) if story.runs else None,
+        evidence=_flat(story.evidence),
+    )
+
+
+def _asset(name: str) -> str:
+    return resources.files("preceptor.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _ranking(ranking: Ranking) -> dict[str, Any]:
+    metrics = list(dict.fromkeys(name for row in ranking.rows for name in row.scores))
+    metrics.sort(key=lambda name: name != ranking.metric)
+    spans = {m: [row.scores[m] for row in ranking.rows if m in row.scores] for m in metrics}
+    rows = [
+        {
+            "row": row,
+            "bars": {m: _share(row.scores[m], spans[m]) for m in metrics if m in row.scores},
+            "chance": (ranking.confidence or {}).get(row.name),
+            "metric_seconds": sum(row.metric_seconds.values()),
+            "reason": "; ".join(row.reasons.values()),
+        }
+        for row in ranking.rows
+    ]
+    return {"metrics": metrics, "rows": rows, "agreement": ranking.agreement, "sure": ranking.confidence is not None,
+            "by": ranking.metric, "how": ranking.evidence.get("confidence")}  # fmt: skip
+
+
+def _share(value: float, values: Sequence[float]) -> float:
+    low, high = min(values), max(values)
+    return 100.0 if high == low else round(4 + 96 * (value - low) / (high - low), 1)
+
+
+def _bridges(story: Story) -> list[dict[str, Any]]:
+    if story.ranking is None:
+        return []
+    found = [read_bridge(row.name, row.details) for row in story.ranking.rows]
+    return [_bridge(bridge, story.thumbnails) for bridge in found if bridge is not None]
+
+
+def _bridge(bridge: Bridge, pictures: Mapping[str, str]) -> dict[str, Any]:
+    matches = bridge.matches()
+    return {
+        "teacher": bridge.teacher,
+        "flows": Markup(figures.flow_chart(bridge, pictures)),
+        "heat": Markup(
+            figures.heat_chart(
+                bridge.cost, bridge.teacher_classes, bridge.task_classes,
+                f"heat map of the cost between the classes of {bridge.teacher} and mine",
+            )  # fmt: skip
+        ),
+        "low": float(bridge.cost.min()),
+        "high": float(bridge.cost.max()),
+        "best": matches[:MATCHES],
+        "worst": matches[::-1][: min(MATCHES, max(len(matches) - MATCHES, 0))],
+        "pictures": pictures,
+    }
+
+
+def _training(runs: Sequence[Run]) -> dict[str, Any]:
+    kept = runs[-1]
+    accuracies = {run.name: figures.accuracy_series(run.log) for run in runs}
+    terms = [(run.name, figures.loss_series(run.log)) for run in runs]
+    plain = next((run for run in runs if run.config.get("method") == "none" and run is not kept), None)
+    return {
+        "runs": [
+            {"run": run, "accuracy": run.accuracy, "notes": (run.result or {}).get("notes", [])} for run in runs
+        ],
+        "curves": Markup(figures.curves(accuracies, "accuracy after each epoch", percent=True)),
+        "terms": [
+            Markup(figures.curves(series, f"terms of the loss: {name}")) for name, series in terms if series
+        ],
+        "confusion": _confusion(kept),
+        "changes": _changes(plain, kept) if plain is not None else None,
+    }
+
+
+def _confusion(run: Run) -> Markup | None:
+    if run.result is None or not run.result.get("confusion"):
+        return None
+    counts = np.array(run.result["confusion"], dtype=float)
+    shares = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    order = likeness_order(shares + shares.T)
+    names = [run.config["classes"][place] for place in order]
+    shares = shares[np.ix_(order, order)]
+    return Markup(figures.heat_chart(shares, names, names, "confusion matrix of the student"))
+
+
+def _changes(plain: Run, kept: Run) -> list[tuple[str, float]] | None:
+    """How many points each class gained or lost against the plain student, most gained first."""
+    if plain.result is None or kept.result is None:
+        return None
+    before, after = plain.result["per_class_accuracy"], kept.result["per_class_accuracy"]
+    both = [name for name in after if after[name] is not None and before.get(name) is not None]
+    return sorted(((name, 100 * (after[name] - before[name])) for name in both), key=lambda change: -change[1])
+
+
+def _flat(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Nested facts as lines of name and value."""
+    lines: list[tuple[str, str]] = []
+    for name, value in facts.items():
+        if isinstance(value, Mapping):
+            lines.append((name, ", ".join(f"{key} {entry}" for key, entry in value.items())))
+        else:
+            lines.append((name, f"{value:.1f}" if isinstance(value, float) else str(value)))
+    return lines

@@ -1,0 +1,120 @@
+"""What a report tells, gathered from the files of a ranking, a run or a whole pipeline."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from preceptor.core import PreceptorError, Ranking
+from preceptor.report.samples import Example, examples, thumbnails
+
+if TYPE_CHECKING:
+    from preceptor.data import Task
+
+EVIDENCE = ("command", "commit", "created", "versions", "hardware", "seed", "seconds", "device", "engine", "sample")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training as its folder tells it."""
+
+    name: str
+    config: Mapping[str, Any]
+    result: Mapping[str, Any] | None  # None: not finished
+    log: Sequence[Mapping[str, Any]]
+    path: Path
+
+    @property
+    def accuracy(self) -> float | None:
+        """On the split that the run was judged by."""
+        return None if self.result is None else self.result["accuracy"]
+
+
+@dataclass(frozen=True)
+class Story:
+    """Everything that goes on the page; what is not there is left out of it."""
+
+    title: str
+    ranking: Ranking | None = None
+    runs: Sequence[Run] = ()
+    pipeline: Mapping[str, Any] | None = None
+    thumbnails: Mapping[str, str] = field(default_factory=dict)  # class -> data URI
+    examples: Sequence[Example] = ()
+    evidence: Mapping[str, Any] = field(default_factory=dict)
+
+
+def read_story(
+    source: Ranking | str | os.PathLike[str], *, task: Task | None = None, title: str | None = None
+) -> Story:
+    """Gather what the source tells."""
+    if isinstance(source, Ranking):
+        shown = title or f"Teachers for {source.task.get('name', 'the task')}"
+        return Story(shown, ranking=source, thumbnails=thumbnails(task), evidence=_evidence(source.evidence, source.task))
+    folder = Path(source)
+    if folder.is_file():
+        return read_story(Ranking.from_json(folder.read_text(encoding="utf-8")), task=task, title=title)
+    ranking = _ranking(folder)
+    pipeline = _json(folder / "pipeline.json")
+    runs = _runs(folder, pipeline)
+    if ranking is None and not runs:
+        raise PreceptorError(
+            f"{folder} holds neither ranking.json nor a run (config.json); give a folder that `preceptor rank --out`, "
+            "`distill`, `train` or `run` wrote"
+        )
+    config: Mapping[str, Any] = runs[-1].config if runs else {}
+    evidence = _evidence(config, config.get("data", {})) if runs else _evidence(ranking.evidence, ranking.task)  # type: ignore[union-attr]
+    name = config.get("data", {}).get("name") or (ranking.task.get("name") if ranking else None) or folder.name
+    return Story(
+        title or f"{name}: {'teachers and student' if ranking and runs else 'teachers' if ranking else 'student'}",
+        ranking=ranking,
+        runs=runs,
+        pipeline=pipeline,
+        thumbnails=thumbnails(task),
+        examples=examples(task, runs) if task is not None and runs else (),
+        evidence=evidence,
+    )
+
+
+def _ranking(folder: Path) -> Ranking | None:
+    file = folder / "ranking.json"
+    return Ranking.from_json(file.read_text(encoding="utf-8")) if file.exists() else None
+
+
+def _json(file: Path) -> dict[str, Any] | None:
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+
+
+def _runs(folder: Path, pipeline: Mapping[str, Any] | None) -> list[Run]:
+    """The plain student first, then the others; the one that was kept last."""
+    if pipeline is not None:
+        trials = sorted(pipeline["trials"], key=lambda trial: trial["teacher"] == pipeline["teacher"])
+        names = {trial["path"]: trial["teacher"] or "plain student" for trial in trials}
+        return [_run(folder / path, name) for path, name in names.items()]
+    if not (folder / "config.json").exists():
+        return []
+    runs = [_run(folder, _label(folder))]
+    if (folder / "baseline" / "config.json").exists():
+        runs.insert(0, _run(folder / "baseline", "plain student"))
+    return runs
+
+
+def _label(folder: Path) -> str:
+    config = _json(folder / "config.json") or {}
+    return "plain student" if config.get("method") == "none" else str(config.get("method", folder.name))
+
+
+def _run(folder: Path, name: str) -> Run:
+    log = folder / "log.jsonl"
+    lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+    config = _json(folder / "config.json") or {}
+    return Run(name, config, _json(folder / "result.json"), [json.loads(line) for line in lines], folder)
+
+
+def _evidence(facts: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
+    shown = {name: facts[name] for name in EVIDENCE if facts.get(name) is not None}
+    described = {f"data {name}": data[name] for name in ("name", "fingerprint", "samples", "train", "test") if name in data}
+    return {**shown, **described}
