@@ -142,6 +142,25 @@ def _in_our_order(theirs, ours):
     return [source[name] for name in renamed]
 
 
+@pytest.mark.parametrize(("width_in", "width_out", "stride"), [(16, 16, 1), (16, 32, 2)])
+def test_wide_block_follows_the_original_code(width_in, width_out, stride):
+    """Zagoruyko's functional WRN: where the width changes, the shortcut starts after the first activation."""
+    from preceptor.models.wide_resnet import Block
+
+    torch.manual_seed(0)
+    block = Block(width_in, width_out, stride).eval()
+    for norm in (block.norm1, block.norm2):
+        norm.running_mean.normal_()
+        norm.running_var.uniform_(0.5, 2)
+    x = inputs((width_in, 8, 8))
+    with torch.no_grad():
+        o1 = torch.relu(block.norm1(x))
+        o2 = torch.relu(block.norm2(torch.conv2d(o1, block.conv1.weight, stride=stride, padding=1)))
+        z = torch.conv2d(o2, block.conv2.weight, padding=1)
+        wanted = z + (x if width_in == width_out else torch.conv2d(o1, block.shortcut.weight, stride=stride))
+        torch.testing.assert_close(block(x), wanted)
+
+
 def test_initial_scale_survives_depth():
     network = build("wrn-40-2", 10, seed=0)
     maps = network.outputs(inputs((3, 32, 32), 8)).maps
