@@ -124,9 +124,9 @@ def _keep(ranking: Ranking, out: Path | None, report: Path | None) -> None:
         out.mkdir(parents=True, exist_ok=True)
         write_atomically(out / "ranking.json", ranking.to_json().encode())
     if report is not None:
-        from preceptor.report import write_report
+        from importlib import import_module
 
-        write_report(ranking, report)
+        import_module("preceptor.report").write_report(ranking, report)
 
 
 @contextmanager

@@ -10,6 +10,9 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
+import secrets
+import zipfile
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache
@@ -19,7 +22,6 @@ from typing import Any
 import numpy as np
 
 import preceptor
-from preceptor.files import write_atomically
 from preceptor.zoo import Card
 
 SCHEMA = 1
@@ -64,20 +66,13 @@ class Journal:
     def write(self, card: Card, entry: Entry, arrays: Mapping[str, np.ndarray] | None = None) -> None:
         """Keep the entry; the arrays first, so that an entry never lacks them."""
         path = self._path(card, ".json")
-        path.parent.mkdir(parents=True, exist_ok=True)
         if arrays:
-            packed = io.BytesIO()
-            np.savez(packed, **{**self.arrays(card), **arrays})  # type: ignore[arg-type]
-            write_atomically(path.with_suffix(".npz"), packed.getvalue())
-        write_atomically(path, json.dumps(asdict(entry)).encode())
+            keep_arrays(path.with_suffix(".npz"), {**self.arrays(card), **arrays})
+        keep(path, json.dumps(asdict(entry)).encode())
 
     def arrays(self, card: Card) -> dict[str, np.ndarray]:
         """The arrays kept beside the entry; empty where there are none."""
-        try:
-            with np.load(self._path(card, ".npz"), allow_pickle=False) as stored:
-                return {name: stored[name] for name in stored.files}
-        except (OSError, ValueError):
-            return {}
+        return read_arrays(self._path(card, ".npz")) or {}
 
     def _path(self, card: Card, suffix: str) -> Path:
         name = teacher_hash(card)
@@ -99,6 +94,38 @@ def code_version() -> str:
         for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
             digest.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
     return f"{getattr(preceptor, '__version__', '0')}+{digest.hexdigest()[:16]}"
+
+
+def keep(path: Path, data: bytes) -> None:
+    """Write a file that readers see whole or not at all, without waiting for the disk.
+
+    What lies here can be computed again, and readers take a damaged file for a missing one: a power cut may
+    cost the last entries, and a zoo of thousands does not wait for thousands of flushes.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        beside.write_bytes(data)
+        os.replace(beside, path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def keep_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write arrays by name to one file, as `keep` does."""
+    packed = io.BytesIO()
+    np.savez(packed, **arrays)  # type: ignore[arg-type]
+    keep(path, packed.getvalue())
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray] | None:
+    """What `keep_arrays` wrote; None where it is missing or damaged."""
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            return {name: stored[name] for name in stored.files}
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile):
+        return None
 
 
 def digest(value: Any) -> str:

@@ -16,7 +16,7 @@ from preceptor.rank.journal import Entry
 from preceptor.rank.students import STUDENT_METRICS
 
 Array = np.ndarray
-Arguments = Mapping[str, Array | None]  # features, labels, logits, classifier, centers
+Arguments = Mapping[str, Any]  # arrays or None: features, labels, logits, classifier, centers
 
 PAIRS = 8  # class pairs kept for a row
 MODEST = 40_000  # entries of a cost matrix that is kept for reports

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,8 +11,7 @@ import numpy as np
 
 from preceptor.core import Outputs
 from preceptor.data import Task
-from preceptor.files import write_atomically
-from preceptor.rank.journal import teacher_hash
+from preceptor.rank.journal import keep_arrays, read_arrays, teacher_hash
 from preceptor.rank.measure import Arguments
 from preceptor.zoo import Card, Teacher, Zoo
 from preceptor.zoo.cache import FeatureCache
@@ -56,7 +54,7 @@ def load_tensors(
     # The key depends on the card only; the network is not needed to ask.
     known = cast(Teacher, SimpleNamespace(card=card))
     outputs = store.get(cache_key(known, task.train, task.fingerprint))
-    head = _read_head(head_file) if outputs is not None else None
+    head = read_arrays(head_file) if outputs is not None else None
     if outputs is None or head is None:
         teacher = zoo.load(card.name, device=device, trust_code=trust_code)
         outputs = extract(teacher, task.train, fingerprint=task.fingerprint, device=device, cache=store)
@@ -64,7 +62,7 @@ def load_tensors(
     return _arguments(outputs, head), time.perf_counter() - start
 
 
-def _arguments(outputs: Outputs, head: dict[str, Array]) -> dict[str, Array | None]:
+def _arguments(outputs: Outputs, head: dict[str, Array]) -> Arguments:
     return {
         # In memory from here on: metrics pass over them many times, and torch wants to own what it wraps.
         "features": np.array(outputs.features),
@@ -75,21 +73,10 @@ def _arguments(outputs: Outputs, head: dict[str, Array]) -> dict[str, Array | No
     }
 
 
-def _read_head(path: Path) -> dict[str, Array] | None:
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            return {name: stored[name] for name in stored.files}
-    except (OSError, ValueError, EOFError):
-        return None
-
-
 def _write_head(path: Path, teacher: Teacher) -> dict[str, Array]:
     """Keep the classifier's rows, and the centres where they are more than those rows again."""
     head: dict[str, Any] = {"classifier": teacher.classifier.detach().cpu().numpy()}
     if teacher.card.centers_source != "classifier":
         head["centers"] = teacher.centers.detach().cpu().numpy()
-    packed = io.BytesIO()
-    np.savez(packed, **head)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, packed.getvalue())
+    keep_arrays(path, head)
     return head
