@@ -61,7 +61,9 @@ def _relabelled(images: Images, chosen: tuple[int, ...]) -> Images:
 
 def per_class(images: Images, count: int, seed: int) -> Images:
     """The first `count` images of each class in a seeded order."""
-    order = torch.randperm(len(images.labels), generator=torch.Generator().manual_seed(seed)).to(images.labels.device)
+    order = torch.randperm(len(images.labels), generator=torch.Generator().manual_seed(seed)).to(
+        images.labels.device
+    )
     rows = [order[images.labels[order] == c][:count] for c in range(int(images.labels.max()) + 1)]
     return images.subset(torch.cat(rows))
 
@@ -76,7 +78,9 @@ def split(images: Images, fraction: float, seed: int) -> tuple[Images, Images]:
     return images.subset(torch.nonzero(mask).flatten()), images.subset(held)
 
 
-def teacher(cifar: Cifar, folder: Path, arch: str = TEACHER, window: int = 0, seed: int = 0, epochs: int = 200) -> nn.Module:
+def teacher(
+    cifar: Cifar, folder: Path, arch: str = TEACHER, window: int = 0, seed: int = 0, epochs: int = 200
+) -> nn.Module:
     """The teacher of a window: loaded from `folder`, or trained as the paper says and kept there."""
     train, test, names = cifar.window(window)
     device = train.pixels.device
@@ -119,7 +123,9 @@ def outputs(network: nn.Module, images: Images, cifar: Cifar, batch: int = 1000)
 
 def facts(network: nn.Module, names: tuple[str, ...], own: Outputs, target: Outputs) -> dict:
     """What a method is told about the teacher: its own class means, and its view of the student's training set."""
-    centers = torch.stack([torch.from_numpy(own.features[own.labels == c]).mean(0) for c in range(len(names))])
+    centers = torch.stack(
+        [torch.from_numpy(own.features[own.labels == c]).mean(0) for c in range(len(names))]
+    )
     return {
         "teacher_classes": names,
         "teacher_classifier": network.classifier.weight.detach().float().cpu(),

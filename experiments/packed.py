@@ -71,7 +71,13 @@ class Pack:
         self, students: Sequence[Student], data: Images, classes: tuple[str, ...], teacher: nn.Module | None,
         teacher_facts: dict, mean: Tensor, std: Tensor, schedule: Schedule, seed: int, compiled: bool = False,
     ) -> None:  # fmt: skip
-        self.students, self.data, self.teacher, self.schedule, self.seed = students, data, teacher, schedule, seed
+        self.students, self.data, self.teacher, self.schedule, self.seed = (
+            students,
+            data,
+            teacher,
+            schedule,
+            seed,
+        )
         self.device = data.pixels.device
         self.mean, self.std = mean.view(1, -1, 1, 1), std.view(1, -1, 1, 1)
         self.rate = torch.zeros((), device=self.device)
@@ -86,7 +92,9 @@ class Pack:
             self.forwards = [torch.compile(s.network.outputs, dynamic=False) for s in students]
             self.teach = torch.compile(teacher.outputs, dynamic=False) if teacher is not None else None
         self.parameters = [
-            p for s, m in zip(students, self.methods, strict=True) for p in (*s.network.parameters(), *m.parameters())
+            p
+            for s, m in zip(students, self.methods, strict=True)
+            for p in (*s.network.parameters(), *m.parameters())
         ]
         self.velocity = [torch.zeros_like(p) for p in self.parameters]
         self.num_classes = len(classes)
@@ -113,7 +121,9 @@ class Pack:
     def _step(self) -> None:
         pixels = self.data.pixels[self.rows]
         labels = self.data.labels[self.rows]
-        view = self._normalised(self.augment(pixels, torch.rand(len(pixels), 3, device=self.device)).float() / 255)
+        view = self._normalised(
+            self.augment(pixels, torch.rand(len(pixels), 3, device=self.device)).float() / 255
+        )
         targets = nn.functional.one_hot(labels, self.num_classes).float()
         weights = torch.ones_like(labels, dtype=torch.float32)
         precision = torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False)
@@ -167,7 +177,11 @@ class Pack:
             torch._foreach_zero_([p.grad for p in self.parameters])
 
     def _state(self) -> list[Tensor]:
-        buffers = [b for s, m in zip(self.students, self.methods, strict=True) for b in (*s.network.buffers(), *m.buffers())]
+        buffers = [
+            b
+            for s, m in zip(self.students, self.methods, strict=True)
+            for b in (*s.network.buffers(), *m.buffers())
+        ]
         floats = [b for b in buffers if b.is_floating_point()]
         return [p.data for p in self.parameters] + self.velocity + floats
 

@@ -17,7 +17,11 @@ RESULTS = Path(__file__).resolve().parent.parent / "results"
 
 def evidence() -> dict:
     """What a reader needs to believe and repeat a number."""
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or platform.machine()
+    device = (
+        torch.cuda.get_device_name()
+        if torch.cuda.is_available()
+        else platform.processor() or platform.machine()
+    )
     return {
         "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         "commit": os.environ.get("PRECEPTOR_COMMIT") or _commit(),

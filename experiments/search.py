@@ -38,6 +38,7 @@ class Trusted(Sinkhorn):
         self.register_buffer("bridge", torch.softmax(-self.cost / self.epsilon, dim=1))
 
     def terms(self, step: Step) -> dict[str, Tensor]:
+        """Cross-entropy and the weighted transport term."""
         teacher = teacher_of(step).logits
         carried = (teacher / self.temperature).softmax(1) @ self.bridge
         trust = carried.gather(1, step.labels[:, None])[:, 0] / carried.amax(1)
@@ -76,7 +77,10 @@ def variants(outputs: Outputs, num_classes: int) -> dict[str, tuple[object, dict
         "probe-kd 0.3": ("probe-kd", {"probe": probe, "weight": 0.3}),
         "sinkhorn+probe": ("sinkhorn+probe", {"probe": probe, "center": True}),
         "trusted centred decay": (Trusted, {"center": True, "schedule": "linear-decay"}),
-        "sinkhorn+probe decay": ("sinkhorn+probe", {"probe": probe, "center": True, "schedule": "linear-decay"}),
+        "sinkhorn+probe decay": (
+            "sinkhorn+probe",
+            {"probe": probe, "center": True, "schedule": "linear-decay"},
+        ),
         "rkd": ("rkd", {}),
     }
 
@@ -93,7 +97,9 @@ def run_window(args: argparse.Namespace, data: cifar.Cifar, number: int, seed: i
     chosen = {k: v for k, v in variants(target, len(names)).items() if not args.only or k in args.only}
     device = rest.pixels.device
     students = [
-        Student(build(args.student, len(names), seed=seed).to(device).to(memory_format=torch.channels_last), m, o)
+        Student(
+            build(args.student, len(names), seed=seed).to(device).to(memory_format=torch.channels_last), m, o
+        )
         for m, o in chosen.values()
     ]
     schedule = Schedule(epochs=args.epochs, batch_size=min(args.batch, len(rest.labels)))
@@ -111,7 +117,9 @@ def run_window(args: argparse.Namespace, data: cifar.Cifar, number: int, seed: i
     results.append(args.out, rows)
     base = rows[0]["accuracy"]
     gains = ", ".join(f"{r['variant']} {100 * (r['accuracy'] - base):+.1f}" for r in rows[1:])
-    print(f"overlap {common['overlap']:.0%} seed {seed} ({seconds:.0f} s): none {base:.4f}; {gains}", flush=True)
+    print(
+        f"overlap {common['overlap']:.0%} seed {seed} ({seconds:.0f} s): none {base:.4f}; {gains}", flush=True
+    )
 
 
 def main() -> None:

@@ -68,7 +68,9 @@ class Ranking:
         leaders = [row for row in self.rows if row.rank == 1]
         if not leaders:
             reasons = "; ".join(f"{row.name}: {', '.join(row.reasons.values())}" for row in self.rows)
-            raise PreceptorError(f"no teacher could be ranked by {self.metric} ({reasons or 'the zoo is empty'})")
+            raise PreceptorError(
+                f"no teacher could be ranked by {self.metric} ({reasons or 'the zoo is empty'})"
+            )
         return f"{self.zoo.rstrip('/')}/{leaders[0].name}" if self.zoo else leaders[0].name
 
     def __getitem__(self, name: str) -> RankingRow:

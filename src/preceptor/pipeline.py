@@ -119,7 +119,7 @@ def run(
         raise PreceptorError(f"top {top} came; at least 1 teacher has to be tried")
     if method not in METHODS and method not in SCHEDULES:
         raise PreceptorError(f"method {method!r} is unknown; expected one of {', '.join(sorted(METHODS))}")
-    zoo = zoo if isinstance(zoo, Zoo) else Zoo(zoo)
+    zoo = zoo if isinstance(zoo, Zoo) else Zoo(os.fspath(zoo))
     task = task if isinstance(task, Task) else Task(task)
     folder = _begin(Path(out), resume)
     ranking = rank(zoo, task, metrics, **{"device": _torch_name(device), **(rank_options or {})})
@@ -134,12 +134,9 @@ def run(
     trials = [_trial(train, folder / PLAIN, None, judged, student=student, **shared, **_recipe_part(options))]
     for name in leaders:
         notify(f"distilling {name} by {method}")
-        trials.append(
-            _trial(
-                distill, folder / f"from-{name}", name, judged, student=student, teacher=f"{zoo.url.rstrip('/')}/{name}",
-                method=method, **shared, **options,
-            )  # fmt: skip
-        )
+        given = {"teacher": f"{zoo.url.rstrip('/')}/{name}", "method": method}
+        path = folder / f"from-{name}"
+        trials.append(_trial(distill, path, name, judged, student=student, **given, **shared, **options))
     kept = max(trials, key=lambda trial: (trial.validation_accuracy, trial.teacher is not None))
     tested = {trial.path: score_run(trial.path, task, device) for trial in (kept, trials[0])}
     verdict += [_said(notify, sentence) for sentence in _outcome(kept, trials, tested)]
@@ -161,7 +158,9 @@ def run(
 
 def _begin(folder: Path, resume: bool) -> Path:
     if (folder / "ranking.json").exists() and not resume:
-        raise PreceptorError(f"{folder} already holds a run; pass --resume to continue it or choose another folder")
+        raise PreceptorError(
+            f"{folder} already holds a run; pass --resume to continue it or choose another folder"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
@@ -184,9 +183,9 @@ def _recipe_part(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name in RECIPE_FIELDS}
 
 
-def _trial(how: Callable[..., Result], path: Path, teacher: str | None, task: Task, **options: Any) -> Trial:
+def _trial(how: Callable[..., Result], path: Path, name: str | None, task: Task, **options: Any) -> Trial:
     result = how(task=task, out=path, **options)
-    return Trial(teacher, result.accuracy, path, result)  # the task's test split is the held-out part
+    return Trial(name, result.accuracy, path, result)  # the task's test split is the held-out part
 
 
 def _warnings(zoo: Zoo, task: Task, ranking: Ranking, leaders: Sequence[str], device: str) -> list[str]:

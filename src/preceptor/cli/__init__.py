@@ -9,6 +9,15 @@ import sys
 
 import typer
 
+from preceptor.cli.cache import cache_app
+from preceptor.cli.demo import demo
+from preceptor.cli.doctor import doctor
+from preceptor.cli.rank import rank
+from preceptor.cli.report import report
+from preceptor.cli.run import run
+from preceptor.cli.train import distill, train
+from preceptor.cli.use import export, predict
+from preceptor.cli.zoo import zoo_app
 from preceptor.core import PreceptorError
 
 app = typer.Typer(
@@ -16,8 +25,21 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Pick the right teacher out of a zoo of pre-trained classifiers, and distil it into your student "
-    "although its classes are others than yours.",
+    "although its classes are others than yours.\n\nNew here? Try: preceptor demo",
 )
+
+# In the order of use.
+app.command(rich_help_panel="Start")(demo)
+app.command(rich_help_panel="Start")(doctor)
+app.add_typer(zoo_app, name="zoo", rich_help_panel="Teachers")
+app.command(rich_help_panel="Teachers")(train)
+app.command(rich_help_panel="Teachers")(rank)
+app.command(rich_help_panel="Student")(run)
+app.command(rich_help_panel="Student")(distill)
+app.command(rich_help_panel="Use")(predict)
+app.command(rich_help_panel="Use")(export)
+app.command(rich_help_panel="Use")(report)
+app.add_typer(cache_app, name="cache", rich_help_panel="Use")
 
 
 def main() -> None:

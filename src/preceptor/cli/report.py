@@ -11,11 +11,19 @@ from preceptor.cli.console import emit_json, say
 
 
 def report(
-    source: Annotated[Path, typer.Argument(help="A run folder, a pipeline's folder, or a ranking (folder or JSON file).")],
-    out: Annotated[Path | None, typer.Option(help="The HTML file. [default: report.html inside SOURCE]")] = None,
-    data: Annotated[str | None, typer.Option(help="The task's data, for thumbnails and sample predictions.")] = None,
+    source: Annotated[
+        Path, typer.Argument(help="A run folder, a pipeline's folder, or a ranking (folder or JSON file).")
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="The HTML file. [default: report.html inside SOURCE]")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(help="The task's data, for thumbnails and sample predictions.")
+    ] = None,
     classes: Annotated[str | None, typer.Option(help="Only these classes of the data: a,b,c.")] = None,
-    window: Annotated[str | None, typer.Option(help="Only a window of the classes: START:SIZE[@SEED].")] = None,
+    window: Annotated[
+        str | None, typer.Option(help="Only a window of the classes: START:SIZE[@SEED].")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print where the page lies as JSON.")] = False,
 ) -> None:
     """Write a run or a ranking as one self-contained HTML page.

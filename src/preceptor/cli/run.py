@@ -13,22 +13,33 @@ from preceptor.cli.train import parse_options
 
 def run(
     zoo: Annotated[str, typer.Argument(help="Folder or URL of the zoo.")],
-    data: Annotated[str, typer.Argument(help="The task: a folder, an .npz, cifar10:ROOT, cifar100:ROOT, glyphs:NAME.")],
+    data: Annotated[
+        str, typer.Argument(help="The task: a folder, an .npz, cifar10:ROOT, cifar100:ROOT, glyphs:NAME.")
+    ],
     student: Annotated[str, typer.Option(help="Architecture of the student, such as wrn-16-1.")] = "wrn-16-1",
     out: Annotated[Path, typer.Option(help="Folder for everything that comes out.")] = Path("runs/student"),
     method: Annotated[str, typer.Option(help="How to distil.")] = "sinkhorn",
     metric: Annotated[
-        list[str] | None, typer.Option("--metric", "-m", help="Metrics of the ranking; the first decides. [default: sinkhorn]")
+        list[str] | None,
+        typer.Option("--metric", "-m", help="Metrics of the ranking; the first decides. [default: sinkhorn]"),
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="Try so many of the best teachers, keep the best on validation data.")] = 1,
+    top: Annotated[
+        int, typer.Option(min=1, help="Try so many of the best teachers, keep the best on validation data.")
+    ] = 1,
     recipe: Annotated[str, typer.Option(help="How to train.")] = "small",
     option: Annotated[
         list[str] | None,
-        typer.Option("--option", "-o", help="A setting of recipe or method, as epochs=20 or weight=3; may be repeated."),
+        typer.Option(
+            "--option", "-o", help="A setting of recipe or method, as epochs=20 or weight=3; may be repeated."
+        ),
     ] = None,
     classes: Annotated[str | None, typer.Option(help="Only these classes of the data: a,b,c.")] = None,
-    window: Annotated[str | None, typer.Option(help="Only a window of the classes: START:SIZE[@SEED].")] = None,
-    validation: Annotated[float, typer.Option(help="Share of each training class that decides between teachers.")] = 0.2,
+    window: Annotated[
+        str | None, typer.Option(help="Only a window of the classes: START:SIZE[@SEED].")
+    ] = None,
+    validation: Annotated[
+        float, typer.Option(help="Share of each training class that decides between teachers.")
+    ] = 0.2,
     seed: Annotated[int, typer.Option(help="Of held-out data, weights, data order and augmentation.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,

@@ -120,7 +120,9 @@ def score_run(run: str | os.PathLike[str] | SavedRun, task: Task, device: str = 
     """How good a finished run is on the test split of a task with the same classes."""
     saved = run if isinstance(run, SavedRun) else load_run(run)
     if saved.classes != task.classes:
-        raise PreceptorError(f"the run knows the classes {saved.classes} and the task has {task.classes}; give its own task")
+        raise PreceptorError(
+            f"the run knows the classes {saved.classes} and the task has {task.classes}; give its own task"
+        )
     shares = split_probabilities(saved, task.test, device=str(resolve_device(device)))
     labels, count = task.test.labels, len(task.classes)
     cells = np.bincount(labels * count + shares.argmax(1), minlength=count * count).reshape(count, count)

@@ -25,7 +25,7 @@ ITERATIONS = 8  # scaling steps between two absorptions, each of which also meas
 
 
 @triton.jit
-def _sinkhorn_kernel(
+def _sinkhorn_kernel(  # type: ignore[no-untyped-def]  # triton's own types
     p_ptr, q_ptr, cost_ptr, beta0_ptr,  # (B, m), (B, n), padded (BLOCK_M, BLOCK_N), (B, n)
     alpha_ptr, beta_ptr, error_ptr, count_ptr,  # (B, m), (B, n), (B,), (B,)
     m, n, epsilon, tolerance, max_rounds,
@@ -106,7 +106,13 @@ def _blocks(m: int, n: int) -> tuple[int, int, int]:
 
 
 def solve_fused(
-    p: Tensor, q: Tensor, cost: Tensor, epsilon: float, tolerance: float, max_iterations: int, beta0: Tensor | None
+    p: Tensor,
+    q: Tensor,
+    cost: Tensor,
+    epsilon: float,
+    tolerance: float,
+    max_iterations: int,
+    beta0: Tensor | None,
 ) -> FusedSolution:
     """Solve B problems in one launch.
 

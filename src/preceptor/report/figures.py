@@ -23,7 +23,9 @@ def heat_chart(values: np.ndarray, rows: Sequence[str], columns: Sequence[str], 
 
     low, high = float(np.min(values)), float(np.max(values))
     scaled = (values - low) / (high - low) if high > low else np.zeros_like(values)
-    picture = png_uri(Image.fromarray((255 * colormaps["viridis"](scaled)[:, :, :3]).round().astype(np.uint8)))
+    picture = png_uri(
+        Image.fromarray((255 * colormaps["viridis"](scaled)[:, :, :3]).round().astype(np.uint8))
+    )
     width, height = 420.0, min(420.0, max(120.0, 420.0 * len(rows) / len(columns)))
     row, column = height / len(rows), width / len(columns)
     left, top = (110, 80) if row >= 7 and column >= 7 else (0, 0)
@@ -74,23 +76,29 @@ def curves(series: Mapping[str, Sequence[float | None]], label: str, *, percent:
     parts = []
     for tick in np.linspace(low, high, 4):
         text = f"{100 * tick:.0f} %" if percent else f"{tick:.2g}"
-        parts.append(f'<line class="grid" x1="{left}" x2="{width - 8}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>')
+        parts.append(
+            f'<line class="grid" x1="{left}" x2="{width - 8}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>'
+        )
         parts.append(f'<text x="{left - 6}" y="{y(tick) + 4:.1f}" text-anchor="end">{text}</text>')
     parts.append(f'<text x="{left}" y="{height - 4}">epoch 1</text>')
     parts.append(f'<text x="{width - 8}" y="{height - 4}" text-anchor="end">{longest}</text>')
     for number, (name, line) in enumerate(series.items()):
         dash = ("", "6 3", "2 3", "8 3 2 3")[number // len(COLOURS) % 4] if number >= len(COLOURS) else ""
-        points = " ".join(f"{x(e):.1f},{y(v):.1f}" for e, v in enumerate(line) if v is not None and np.isfinite(v))
+        points = " ".join(
+            f"{x(e):.1f},{y(v):.1f}" for e, v in enumerate(line) if v is not None and np.isfinite(v)
+        )
         colour = COLOURS[number % len(COLOURS)]
         parts.append(
-            f'<polyline points="{points}" stroke="{colour}" stroke-dasharray="{dash}"><title>{escape(name)}</title></polyline>'
+            f'<polyline points="{points}" stroke="{colour}" stroke-dasharray="{dash}">'
+            f"<title>{escape(name)}</title></polyline>"
         )
     legend = " ".join(
         f'<span class="key"><i style="background:{COLOURS[n % len(COLOURS)]}"></i>{escape(name)}</span>'
         for n, name in enumerate(series)
     )
-    svg = f'<svg class="curves" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">{"".join(parts)}</svg>'
-    return f'<figure><figcaption>{escape(label)} {legend}</figcaption>{svg}</figure>'
+    frame = f'class="curves" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}"'
+    svg = f"<svg {frame}>{''.join(parts)}</svg>"
+    return f"<figure><figcaption>{escape(label)} {legend}</figcaption>{svg}</figure>"
 
 
 def flow_chart(bridge: Bridge, pictures: Mapping[str, str]) -> str:
@@ -119,7 +127,8 @@ def flow_chart(bridge: Bridge, pictures: Mapping[str, str]) -> str:
         colour = COLOURS[right.index(flow.task) % len(COLOURS)]
         says = f"{flow.teacher} → {flow.task}: {flow.share:.0%} of what reaches {flow.task}"
         parts.append(
-            f'<path class="flow" id="flow-{number}" tabindex="0" d="M150,{start:.1f} C320,{start:.1f} 320,{end:.1f} 490,{end:.1f}" '
+            f'<path class="flow" id="flow-{number}" tabindex="0" '
+            f'd="M150,{start:.1f} C320,{start:.1f} 320,{end:.1f} 490,{end:.1f}" '
             f'stroke="{colour}" stroke-width="{thick:.2f}" data-says="{escape(says)}" data-from="{escape(flow.teacher)}" '
             f'data-to="{escape(flow.task)}"><title>{escape(says)}</title></path>'
         )
@@ -131,10 +140,13 @@ def flow_chart(bridge: Bridge, pictures: Mapping[str, str]) -> str:
         offset = 0
         if name in pictures:
             offset = 30
-            parts.append(f'<image href="{pictures[name]}" x="496" y="{middle - 12:.1f}" width="24" height="24"/>')
+            parts.append(
+                f'<image href="{pictures[name]}" x="496" y="{middle - 12:.1f}" width="24" height="24"/>'
+            )
         parts.append(f'<text x="{498 + offset}" y="{middle + 4:.1f}">{escape(_short(name))}</text>')
     label = f"mean transport plan from the classes of {bridge.teacher} to the classes of the task"
-    return f'<svg class="flows" viewBox="0 0 640 {height:.0f}" role="img" aria-label="{escape(label)}">{"".join(parts)}</svg>'
+    frame = f'class="flows" viewBox="0 0 640 {height:.0f}" role="img" aria-label="{escape(label)}"'
+    return f"<svg {frame}>{''.join(parts)}</svg>"
 
 
 def _top(index: int, count: int, height: float, size: float) -> float:

@@ -24,7 +24,9 @@ def render(story: Story) -> str:
         loader=PackageLoader("preceptor.report"), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["percent"] = lambda share: f"{100 * share:.1f} %"
-    environment.filters["seconds"] = lambda value: f"{value:.2f} s" if value < 100 else f"{value / 60:.1f} min"
+    environment.filters["seconds"] = lambda value: (
+        f"{value:.2f} s" if value < 100 else f"{value / 60:.1f} min"
+    )
     return environment.get_template("report.html.j2").render(
         story=story,
         style=Markup(_asset("report.css")),
@@ -77,7 +79,9 @@ def _bridge(bridge: Bridge, pictures: Mapping[str, str]) -> dict[str, Any]:
         "flows": Markup(figures.flow_chart(bridge, pictures)),
         "heat": Markup(
             figures.heat_chart(
-                bridge.cost, bridge.teacher_classes, bridge.task_classes,
+                bridge.cost,
+                bridge.teacher_classes,
+                bridge.task_classes,
                 f"heat map of the cost between the classes of {bridge.teacher} and mine",
             )  # fmt: skip
         ),
@@ -96,7 +100,8 @@ def _training(runs: Sequence[Run]) -> dict[str, Any]:
     plain = next((run for run in runs if run.config.get("method") == "none" and run is not kept), None)
     return {
         "runs": [
-            {"run": run, "accuracy": run.accuracy, "notes": (run.result or {}).get("notes", [])} for run in runs
+            {"run": run, "accuracy": run.accuracy, "notes": (run.result or {}).get("notes", [])}
+            for run in runs
         ],
         "curves": Markup(figures.curves(accuracies, "accuracy after each epoch", percent=True)),
         "terms": [
@@ -124,7 +129,9 @@ def _changes(plain: Run, kept: Run) -> list[tuple[str, float]] | None:
         return None
     before, after = plain.result["per_class_accuracy"], kept.result["per_class_accuracy"]
     both = [name for name in after if after[name] is not None and before.get(name) is not None]
-    return sorted(((name, 100 * (after[name] - before[name])) for name in both), key=lambda change: -change[1])
+    return sorted(
+        ((name, 100 * (after[name] - before[name])) for name in both), key=lambda change: -change[1]
+    )
 
 
 def _flat(facts: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -65,7 +65,11 @@ def png_uri(image: Any) -> str:
 
 def examples(task: Task, runs: Sequence[Run]) -> list[Example]:
     """Test images on which the last run and the first differ, then others; with the teacher's view beside."""
-    finished = [run for run in runs if run.result is not None and not str(run.config.get("arch", "")).startswith("python:")]
+    finished = [
+        run
+        for run in runs
+        if run.result is not None and not str(run.config.get("arch", "")).startswith("python:")
+    ]
     if task.kind != "images" or not finished:
         return []
     from preceptor.distill.saved_run import split_probabilities
@@ -80,10 +84,18 @@ def examples(task: Task, runs: Sequence[Run]) -> list[Example]:
     for place, row in enumerate(rows):
         label = int(task.test.labels[row])
         opinions = [
-            Opinion(name, task.classes[said[name][row]], float(table[row].max()), bool(said[name][row] == label))
+            Opinion(
+                name, task.classes[said[name][row]], float(table[row].max()), bool(said[name][row] == label)
+            )
             for name, table in shares.items()
         ]
-        found.append(Example(picture(task.test, int(row), 72), task.classes[label], [*opinions, *teacher[place : place + 1]]))
+        found.append(
+            Example(
+                picture(task.test, int(row), 72),
+                task.classes[label],
+                [*opinions, *teacher[place : place + 1]],
+            )
+        )
     return found
 
 

@@ -15,7 +15,18 @@ from preceptor.report.samples import Example, examples, thumbnails
 if TYPE_CHECKING:
     from preceptor.data import Task
 
-EVIDENCE = ("command", "commit", "created", "versions", "hardware", "seed", "seconds", "device", "engine", "sample")
+EVIDENCE = (
+    "command",
+    "commit",
+    "created",
+    "versions",
+    "hardware",
+    "seed",
+    "seconds",
+    "device",
+    "engine",
+    "sample",
+)
 
 
 @dataclass(frozen=True)
@@ -53,7 +64,12 @@ def read_story(
     """Gather what the source tells."""
     if isinstance(source, Ranking):
         shown = title or f"Teachers for {source.task.get('name', 'the task')}"
-        return Story(shown, ranking=source, thumbnails=thumbnails(task), evidence=_evidence(source.evidence, source.task))
+        return Story(
+            shown,
+            ranking=source,
+            thumbnails=thumbnails(task),
+            evidence=_evidence(source.evidence, source.task),
+        )
     folder = Path(source)
     if folder.is_file():
         return read_story(Ranking.from_json(folder.read_text(encoding="utf-8")), task=task, title=title)
@@ -66,10 +82,15 @@ def read_story(
             "`distill`, `train` or `run` wrote"
         )
     config: Mapping[str, Any] = runs[-1].config if runs else {}
-    evidence = _evidence(config, config.get("data", {})) if runs else _evidence(ranking.evidence, ranking.task)  # type: ignore[union-attr]
-    name = config.get("data", {}).get("name") or (ranking.task.get("name") if ranking else None) or folder.name
+    evidence = (
+        _evidence(config, config.get("data", {})) if runs else _evidence(ranking.evidence, ranking.task)
+    )  # type: ignore[union-attr]
+    name = (
+        config.get("data", {}).get("name") or (ranking.task.get("name") if ranking else None) or folder.name
+    )
     return Story(
-        title or f"{name}: {'teachers and student' if ranking and runs else 'teachers' if ranking else 'student'}",
+        title
+        or f"{name}: {'teachers and student' if ranking and runs else 'teachers' if ranking else 'student'}",
         ranking=ranking,
         runs=runs,
         pipeline=pipeline,
@@ -116,5 +137,9 @@ def _run(folder: Path, name: str) -> Run:
 
 def _evidence(facts: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
     shown = {name: facts[name] for name in EVIDENCE if facts.get(name) is not None}
-    described = {f"data {name}": data[name] for name in ("name", "fingerprint", "samples", "train", "test") if name in data}
+    described = {
+        f"data {name}": data[name]
+        for name in ("name", "fingerprint", "samples", "train", "test")
+        if name in data
+    }
     return {**shown, **described}
