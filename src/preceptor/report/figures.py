@@ -129,8 +129,8 @@ def flow_chart(bridge: Bridge, pictures: Mapping[str, str]) -> str:
         parts.append(
             f'<path class="flow" id="flow-{number}" tabindex="0" '
             f'd="M150,{start:.1f} C320,{start:.1f} 320,{end:.1f} 490,{end:.1f}" '
-            f'stroke="{colour}" stroke-width="{thick:.2f}" data-says="{escape(says)}" data-from="{escape(flow.teacher)}" '
-            f'data-to="{escape(flow.task)}"><title>{escape(says)}</title></path>'
+            f'stroke="{colour}" stroke-width="{thick:.2f}" data-says="{escape(says)}" '
+            f'data-from="{escape(flow.teacher)}" data-to="{escape(flow.task)}"><title>{escape(says)}</title></path>'
         )
     for name in left:
         middle = tops["l", name] + sent[name] * scale / 2

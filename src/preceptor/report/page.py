@@ -74,17 +74,11 @@ def _bridges(story: Story) -> list[dict[str, Any]]:
 
 def _bridge(bridge: Bridge, pictures: Mapping[str, str]) -> dict[str, Any]:
     matches = bridge.matches()
+    label = f"heat map of the cost between the classes of {bridge.teacher} and mine"
     return {
         "teacher": bridge.teacher,
         "flows": Markup(figures.flow_chart(bridge, pictures)),
-        "heat": Markup(
-            figures.heat_chart(
-                bridge.cost,
-                bridge.teacher_classes,
-                bridge.task_classes,
-                f"heat map of the cost between the classes of {bridge.teacher} and mine",
-            )  # fmt: skip
-        ),
+        "heat": Markup(figures.heat_chart(bridge.cost, bridge.teacher_classes, bridge.task_classes, label)),
         "low": float(bridge.cost.min()),
         "high": float(bridge.cost.max()),
         "best": matches[:MATCHES],

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from preceptor.core import PreceptorError, Ranking
+from preceptor.report import read_story, write_report
+from preceptor.report.bridge import likeness_order, read_bridge
+from preceptor.report.figures import curves
+
+
+def test_a_ranking_becomes_a_page_without_network(ranking, task, tmp_path):
+    page = write_report(ranking, tmp_path / "deep" / "r.html", task=task).read_text()
+    assert "letters" in page
+    assert "97.0 %" in page
+    assert "its weights are truncated" in page
+    assert "&lt;broken&gt;" in page, "names are escaped"
+    assert "<broken>" not in page
+    assert not re.search(r"""(src|href)=["']https?:""", page)
+    assert page.count('<image href="data:image/png') == 4, "a thumbnail for each of my classes"
+
+
+def test_flows_carry_the_plan(ranking):
+    bridge = read_bridge("letters", ranking["letters"].details)
+    strongest = {flow.task: flow.teacher for flow in reversed(bridge.flows())}
+    assert strongest["0"] == "O"
+    assert strongest["2"] == "Z"
+    assert strongest["5"] == "S"
+    both = [flow for flow in bridge.flows() if flow.task == "1"]
+    assert {flow.teacher for flow in both} == {"I", "L"}
+    assert sum(flow.share for flow in both) == pytest.approx(1, abs=1e-3)
+
+
+def test_order_keeps_every_pair_of_classes(ranking):
+    raw = ranking["letters"].details["bridge"]
+    bridge = read_bridge("letters", ranking["letters"].details)
+    for row, teacher in enumerate(bridge.teacher_classes):
+        for column, mine in enumerate(bridge.task_classes):
+            given = raw["cost"][raw["teacher_classes"].index(teacher)][raw["task_classes"].index(mine)]
+            assert bridge.cost[row, column] == given
+    assert [match[1] for match in bridge.matches() if match[0] == "0"] == ["O"]
+
+
+def test_like_rows_stand_side_by_side():
+    points = np.array([[0.0], [10.0], [0.1], [10.1], [5.0]])
+    order = likeness_order(points).tolist()
+    assert abs(order.index(0) - order.index(2)) == 1
+    assert abs(order.index(1) - order.index(3)) == 1
+
+
+def test_a_pipeline_tells_its_whole_story(pipeline_folder, tmp_path):
+    story = read_story(pipeline_folder)
+    assert [run.name for run in story.runs] == ["plain student", "letters"]
+    page = write_report(pipeline_folder, tmp_path / "r.html").read_text()
+    for part in (
+        'id="ranking"',
+        'id="bridge"',
+        'id="training"',
+        'id="evidence"',
+        "kept the student of letters",
+    ):
+        assert part in page
+    assert "+25.0" in page, "class 0 gained"
+    assert "-10.0" in page, "class 5 lost"
+    assert "72.0 %" in page
+    assert len(page) < 2_000_000
+
+
+def test_json_file_and_folder_give_the_same_ranking(ranking, tmp_path):
+    (tmp_path / "ranking.json").write_text(ranking.to_json())
+    assert read_story(tmp_path).ranking == read_story(tmp_path / "ranking.json").ranking
+    assert Ranking.from_json(ranking.to_json()).to_json() == ranking.to_json()
+
+
+def test_a_folder_without_anything_says_what_to_give(tmp_path):
+    with pytest.raises(PreceptorError, match=r"holds neither ranking\.json nor a run"):
+        read_story(tmp_path)
+
+
+def test_curves_leave_gaps_out():
+    drawn = curves({"a": [0.1, None, 0.3], "b": [float("nan"), 0.2, 0.2]}, "accuracy", percent=True)
+    lines = re.findall(r'<polyline points="([^"]*)"', drawn)
+    assert [len(line.split()) for line in lines] == [2, 2]
+    assert curves({"a": [None]}, "nothing") == ""
