@@ -11,8 +11,8 @@ DEPTH = 3  # differences remembered; deeper ones are stale before they help, the
 class Anderson:
     """The last differences of a fixed-point map g(y) = y + f(y), for each of B problems.
 
-    The map here is one iteration of Eq. (20) on y = log v. Residuals are measured in the norm weighted by q: in
-    it the linearised map is symmetric, and classes without mass do not count.
+    The map here is one iteration of Eq. (20) on y = log v. Residuals are measured in the norm weighted by q:
+    in it the linearised map is symmetric, and classes without mass do not count.
     """
 
     def __init__(self, q: Tensor):
@@ -39,7 +39,7 @@ class Anderson:
         torch.mul(residual, self.weight, out=self.residuals[:, DEPTH])
         products = torch.bmm(self.residuals, self.residuals.transpose(1, 2))  # (B, DEPTH + 1, DEPTH + 1)
         gram, right = products[:, :DEPTH, :DEPTH], products[:, :DEPTH, DEPTH:]
-        # Slots still empty, and differences that repeat each other, are held down by a ridge of rounding size.
+        # Slots still empty, and differences that repeat each other, are held by a ridge of rounding size.
         info = torch.finfo(gram.dtype)
         diagonal = gram.diagonal(dim1=1, dim2=2)
         ridge = diagonal.sum(dim=1, keepdim=True) * (8 * info.eps) + info.tiny

@@ -62,6 +62,12 @@ class _SinkhornDistance(torch.autograd.Function):
         return grad_p, grad_q, None, None, None, None
 
     @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        raise RuntimeError(
+            "sinkhorn_distance has no forward-mode derivative; use reverse mode (backward, torch.func.grad or vjp)"
+        )
+
+    @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], p: Tensor, q: Tensor, cost: Tensor, *options: Any) -> Any:
         if in_dims[2] is not None:
             raise ValueError(
@@ -74,6 +80,31 @@ class _SinkhornDistance(torch.autograd.Function):
         )
         flat = _SinkhornDistance.apply(p.flatten(0, 1), q.flatten(0, 1), cost, *options)
         return tuple(output.unflatten(0, (size, -1)) for output in flat), (0, 0, 0)
+
+
+@torch.library.custom_op("preceptor::sinkhorn_distance", mutates_args=())
+def _compiled_distance(
+    p: Tensor, q: Tensor, cost: Tensor, epsilon: float, tolerance: float, max_iterations: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The same for torch.compile: one opaque step in the graph, since the iterations depend on the data."""
+    return _SinkhornDistance.forward(p, q, cost, epsilon, tolerance, max_iterations)
+
+
+@_compiled_distance.register_fake
+def _(p: Tensor, q: Tensor, cost: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
+    return p.new_empty(p.shape[0]), torch.empty_like(p), torch.empty_like(q)
+
+
+def _keep_potentials(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+    ctx.save_for_backward(*output[1:])
+
+
+def _compiled_backward(ctx: Any, upstream: Tensor, *_: Any) -> Any:
+    alpha, beta = ctx.saved_tensors
+    return upstream[:, None] * alpha, upstream[:, None] * beta, None, None, None, None  # Eq. (14)
+
+
+_compiled_distance.register_autograd(_compiled_backward, setup_context=_keep_potentials)
 
 
 def sinkhorn_distance(
@@ -92,7 +123,10 @@ def sinkhorn_distance(
     """
     if isinstance(cost, Tensor) and cost.requires_grad:
         raise ValueError("a cost that requires a gradient came; it is a constant here: pass cost.detach()")
-    value: Tensor = _SinkhornDistance.apply(p, q, cost, epsilon, tolerance, max_iterations)[0]
+    options = (float(epsilon), float(tolerance), int(max_iterations))
+    if torch.compiler.is_compiling():
+        return _compiled_distance(p, q, cost, *options)[0]
+    value: Tensor = _SinkhornDistance.apply(p, q, cost, *options)[0]
     return value
 
 

@@ -72,17 +72,17 @@ def cost_matrix(
     Returns:
         (C_T, C_S) costs.
     """
+    if teacher_centers.device != student_centers.device:
+        raise ValueError(
+            f"teacher_centers are on {teacher_centers.device} and student_centers on "
+            f"{student_centers.device}; move them to one device"
+        )
     _check_rows(teacher_centers, "teacher_centers")
     _check_rows(student_centers, "student_centers")
     if teacher_centers.shape[1] != student_centers.shape[1]:
         raise ValueError(
             f"teacher_centers with {teacher_centers.shape[1]} features and student_centers with "
             f"{student_centers.shape[1]} came; both must come from the same representation network"
-        )
-    if teacher_centers.device != student_centers.device:
-        raise ValueError(
-            f"teacher_centers are on {teacher_centers.device} and student_centers on "
-            f"{student_centers.device}; move them to one device"
         )
     dtype = torch.promote_types(teacher_centers.dtype, student_centers.dtype)
     teacher, student = teacher_centers.to(dtype), student_centers.to(dtype)

@@ -1,16 +1,17 @@
-"""Newton steps in the log domain and in double precision, for the few problems that iterations do not finish."""
+"""Newton steps in the log domain and in double precision, for problems that iterations do not finish."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-LONGEST_STEP = 20.0  # in units of epsilon
-HALVINGS = 12  # of a step that does not raise the dual value
+LONGEST_STEP = 1000.0  # in units of epsilon
+RIDGE = 1e-6  # times the error
+HALVINGS = 16  # of a step that does not raise the dual value
 
 
 class Newton:
-    """Damped Newton steps on the semi-dual F(y) = <y, q> - <p, log(K exp y)>, one dense problem at a time or few.
+    """Damped Newton steps on the semi-dual F(y) = <y, q> - <p, log(K exp y)>, a few dense problems at once.
 
     Its gradient is q less the plan's column sums c. Its Hessian, scaled by c on both sides, is S'S - I with
     S = T / sqrt(p c'); the constants in its null space are held by a ridge that fades with the error.
@@ -32,10 +33,11 @@ class Newton:
         self.value = (self.log_v * self.q).sum(dim=1) - (normaliser * self.p).sum(dim=1)
 
     def step(self) -> None:
-        """One step for each problem, halved until the dual value does not fall."""
+        """One step for each problem, halved until the dual value does not fall; else a plain iteration."""
         direction = self._direction()
         slope = (direction * (self.q - self.columns)).sum(dim=1)
         before, start = self.value, self.log_v
+        plain = start + (self.q / self.columns.clamp_min(torch.finfo(self.q.dtype).tiny)).log()  # Eq. (20)
         length = torch.ones_like(before)
         for _ in range(HALVINGS):
             self.log_v = start + length[:, None] * direction
@@ -46,7 +48,7 @@ class Newton:
             if not bool(worse.any()):
                 return
             length = torch.where(worse, length / 2, length)
-        self.log_v = torch.where(worse[:, None], start, self.log_v)
+        self.log_v = torch.where(worse[:, None], plain, self.log_v)
         self._evaluate()
 
     def _direction(self) -> Tensor:
@@ -55,13 +57,13 @@ class Newton:
         scaled = self.share * self.p.sqrt()[:, :, None]
         scaled /= root[:, None, :]
         hessian = torch.bmm(scaled.transpose(1, 2), scaled).neg_()  # (b, n, n)
-        ridge = 1e-3 * self.error.clamp(1e-9, 1)
+        ridge = RIDGE * self.error.clamp(1e-9, 1)
         hessian.diagonal(dim1=1, dim2=2).add_(1 + ridge[:, None])
         factor, failed = torch.linalg.cholesky_ex(hessian)
         residual = (self.q - self.columns) / root
         newton = torch.cholesky_solve(residual[:, :, None], factor).squeeze(2)
-        # A plain iteration where rounding made the matrix indefinite. Classes with next to no mass ask for steps
-        # without bound, each for itself: the limit is one for each class.
+        # A plain iteration where rounding made the matrix indefinite. Classes with next to no mass ask for
+        # steps without bound, each for itself: the limit is one for each class.
         direction = torch.where(failed[:, None] == 0, newton, residual) / root
         return direction.clamp_(-LONGEST_STEP, LONGEST_STEP)
 
@@ -99,6 +101,6 @@ def polish(
 
 
 def marginal_error(p: Tensor, q: Tensor, log_v: Tensor, log_kernel: Tensor) -> Tensor:
-    """The L1 error of the column sums, (b,), where the kernel may hold log 0; a row without a way out adds its p."""
+    """The L1 error of the column sums, (b,), under a kernel with zeros; a row of zeros loses its mass."""
     share = torch.softmax(log_v[:, None, :] + log_kernel, dim=2).nan_to_num_(0)
     return (torch.bmm(p[:, None, :], share).squeeze(1) - q).abs().sum(dim=1)

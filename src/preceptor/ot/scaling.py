@@ -33,7 +33,7 @@ def gibbs_kernel(cost: Tensor, epsilon: float) -> Tensor:
 def coarse_start(
     p: Tensor, q: Tensor, cost: Tensor, epsilon: float, span: float, max_iterations: int
 ) -> tuple[Tensor, int]:
-    """Potentials y = log v to start from, and the iterations spent: a few on each of a row of larger epsilons."""
+    """Potentials log v to start from, and the iterations spent: a few on each of some larger epsilons."""
     log_v = torch.zeros_like(q)
     if span <= 4 * EASY_RANGE:
         return log_v, 0

@@ -118,6 +118,6 @@ def sinkhorn(
 
 
 def _plan(p: Tensor, beta: Tensor, cost: Tensor, epsilon: float) -> Tensor:
-    # alpha is the one that makes the row sums p, so T is p times a softmax. All pairs of a row forbidden: NaN.
+    # alpha makes the row sums p, so T is p times a softmax; NaN where a row's pairs are all forbidden.
     shares = torch.softmax((beta[:, None, :] - cost) / epsilon, dim=2).nan_to_num_(0)
     return p[:, :, None] * shares

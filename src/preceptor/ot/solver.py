@@ -14,7 +14,7 @@ FINEST_FLOAT32 = 1e-5  # below this tolerance float32 cannot measure the error
 NEWTON_STEPS = 50
 LEVEL_STEPS = 15  # Newton steps on each coarser epsilon
 LEVEL_TOLERANCE = 1e-2
-LEVEL_FACTOR = 4.0
+LEVEL_FACTOR = 2.0
 
 
 @dataclass
@@ -68,9 +68,9 @@ def solve(
     solution = _scale(p, q, cost, reachable, highest, tolerance, patience, beta0, precision)
     left = max_iterations - solution.iterations
     if reachable > epsilon:
-        solution.error.fill_(torch.inf)
+        solution.error.fill_(torch.inf)  # until it is measured at the given epsilon
     rows = (solution.error > tolerance).nonzero().squeeze(1)
-    if len(rows) and left > 0:
+    if len(rows) and (left > 0 or reachable > epsilon):
         start = solution.beta[rows]
         better = _finish(p[rows], q[rows], cost, epsilon, reachable, highest, tolerance, left, start)
         solution.replace(rows, better)
@@ -130,7 +130,7 @@ def _finish(
     classes = q.shape[1]
     elements = max(2**16, (p.numel() + q.numel() + cost.numel()) // 2)
     count = max(1, elements // (classes * max(p.shape[1], classes)))
-    # Forbidden pairs get a cost that no plan pays: infinity itself would give NaN where all pairs are forbidden.
+    # Forbidden pairs get a cost that no plan pays: infinity would give NaN where all pairs are forbidden.
     forbidden = bool(cost.isinf().any())
     finite = torch.where(cost.isinf(), 4 * highest + 1000 * epsilon, cost).double()
     floor = mass_floor(torch.float64)

@@ -1,0 +1,32 @@
+import torch
+from torch.testing import assert_close
+
+from preceptor.ot import SinkhornLoss, sinkhorn, sinkhorn_loss
+from tests.oracles.ot import problem
+
+
+def test_the_loss_is_the_mean_distance_of_softened_predictions():
+    _, _, cost = problem(6, 7, 5, dtype=torch.float32)
+    teacher, student = torch.randn(6, 7), torch.randn(6, 5)
+    expected = sinkhorn(torch.softmax(teacher / 2, 1), torch.softmax(student / 2, 1), cost, 0.3).value
+    assert_close(sinkhorn_loss(student, teacher, cost, 0.3, 2.0), expected.mean())
+    assert_close(sinkhorn_loss(student, teacher, cost, 0.3, 2.0, reduction="none"), expected)
+    default = sinkhorn(torch.softmax(teacher / 3, 1), torch.softmax(student / 3, 1), cost, 0.1).value
+    assert_close(sinkhorn_loss(student, teacher, cost), default.mean())
+
+
+def test_precisions_are_promoted():
+    _, _, cost = problem(6, 7, 5)
+    loss = sinkhorn_loss(torch.randn(6, 5).bfloat16(), torch.randn(6, 7).half(), cost)
+    assert loss.dtype == torch.float32
+    assert sinkhorn_loss(torch.randn(6, 5), torch.randn(6, 7).double(), cost.float()).dtype == torch.float64
+
+
+def test_the_module_holds_cost_and_weight():
+    _, _, cost = problem(6, 7, 5, dtype=torch.float32)
+    teacher, student = torch.randn(6, 7), torch.randn(6, 5)
+    module = SinkhornLoss(cost, epsilon=0.2, temperature=4.0, weight=10.0)
+    assert_close(module(student, teacher), 10 * sinkhorn_loss(student, teacher, cost, 0.2, 4.0))
+    assert list(module.state_dict()) == ["cost"]
+    assert list(module.parameters()) == []
+    assert repr(module) == "SinkhornLoss(epsilon=0.2, temperature=4.0, weight=10.0)"
