@@ -10,8 +10,8 @@ import typer
 from PIL import Image
 
 import preceptor.cli
-from preceptor.cli import train as commands
-from preceptor.cli import use
+from preceptor.cli.train import distill, parse_options, train
+from preceptor.cli.use import export, predict
 from tests.distill.toys import toy_task
 
 
@@ -20,10 +20,10 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     """Run the entry point with these commands alone; exit status, standard output, standard error."""
     app = typer.Typer(pretty_exceptions_enable=False)
     for name, function in (
-        ("train", commands.train),
-        ("distill", commands.distill),
-        ("predict", use.predict),
-        ("export", use.export),
+        ("train", train),
+        ("distill", distill),
+        ("predict", predict),
+        ("export", export),
     ):
         app.command(name)(function)
     monkeypatch.setattr(preceptor.cli, "app", app)
@@ -123,7 +123,7 @@ def test_resume(call, data: Path, tmp_path: Path) -> None:
 
 
 def test_options_are_json_where_they_can_be() -> None:
-    parsed = commands.parse_options(["weight=1e1", "centers=data", "normalize=false", "max-iterations=5"])
+    parsed = parse_options(["weight=1e1", "centers=data", "normalize=false", "max-iterations=5"])
     assert parsed == {"weight": 10.0, "centers": "data", "normalize": False, "max_iterations": 5}
 
 

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+import rich.console
 import torch
 from torch import Tensor, nn
 
@@ -171,12 +173,34 @@ def test_nan_stops_with_step_term_and_last_good_checkpoint(tmp_path: Path) -> No
     assert all(value.isfinite().all() for value in found.section("student").values())
 
 
+class Steep(Method):
+    name, reference, needs, term_names = "steep", "a test", frozenset(), ("task",)
+
+    def terms(self, step: Step) -> dict[str, Tensor]:
+        """A finite value with a gradient that is none: the root of zero."""
+        return {"task": (0 * step.student.logits).sum().sqrt()}
+
+
 def test_nan_in_the_weights_alone_never_reaches_a_checkpoint(tmp_path: Path) -> None:
-    with pytest.raises(PreceptorError, match="diverged"):
-        train(vector_task(), student=Plain(), epochs=3, lr=1e30, batch_size=32, warmup_epochs=0.0,
-              out=tmp_path / "a", checkpoint_every=1)  # fmt: skip
-    found = RunFolder(tmp_path / "a").load_checkpoint()
-    assert found is None or all(value.isfinite().all() for value in found.section("student").values())
+    with pytest.raises(
+        PreceptorError, match="a weight is NaN or infinite after step 1; no checkpoint was written"
+    ):
+        train(vector_task(), student=Plain(), method=Steep, epochs=1, out=tmp_path / "a", checkpoint_every=1)
+    assert RunFolder(tmp_path / "a").load_checkpoint() is None
+
+
+def test_progress_shows_epoch_rate_terms_and_accuracy(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.StringIO()
+    console = rich.console.Console(file=screen, force_terminal=True, width=200)
+    monkeypatch.setattr(rich.console, "Console", lambda **_: console)
+    train(vector_task(), student="mlp-4", epochs=2, progress=True)
+    for word in ("none epoch 2/2", "steps/s", "task 1.", "train ", "test "):
+        assert word in screen.getvalue()
+
+
+def test_a_pipe_sees_no_progress(capfd: pytest.CaptureFixture[str]) -> None:
+    train(vector_task(), student="mlp-4", epochs=1)
+    assert tuple(capfd.readouterr()) == ("", "")
 
 
 def test_no_step_looks_at_the_losses(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,6 +100,8 @@ class Session:
         if self.teacher is None:
             return None
         self.teacher.module.to(self.fabric.device)
+        if self.fabric.device.type == "cuda":
+            self.teacher.module.to(memory_format=torch.channels_last)
         side = TeacherSide(self.teacher, normalise=normalise, autocast=self.fabric.autocast)
         side.wants_maps = "maps" in self.settings.method.needs
         return side

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from preceptor.core import ModelOutput, PreceptorError
-from preceptor.distill.inputs import Normalise
+from preceptor.distill.inputs import InputSpec, Normalise
 from preceptor.distill.losses import Method
 from preceptor.distill.recipe import Recipe
 from preceptor.distill.result import Result
@@ -54,7 +54,7 @@ class TeacherSide:
         self.module = module.eval()
         self.autocast = autocast
         self.given = given
-        self._normalise = normalise
+        self._fit, self._normalise = _in_two(given.preprocessing, normalise)
         self.classifier, self.bias = _last_layer(module)
         centers = getattr(module, "centers", None)
         stored = getattr(getattr(module, "card", None), "centers_source", "data") != "classifier"
@@ -81,8 +81,9 @@ class TeacherSide:
 
     def inputs(self, images: Tensor) -> Tensor:
         """Images in [0, 1] as this network wants them."""
-        preprocessing = self.given.preprocessing
-        return self._normalise(images) if preprocessing is None else preprocessing.apply(images)
+        inputs = self._normalise(images if self._fit is None else self._fit.apply(images))
+        on_cuda = inputs.is_cuda and inputs.ndim == 4
+        return inputs.contiguous(memory_format=torch.channels_last) if on_cuda else inputs
 
     @torch.no_grad()
     def outputs(self, images: Tensor, indices: Tensor | None = None) -> ModelOutput:
@@ -90,24 +91,25 @@ class TeacherSide:
         if self._cache is not None and indices is not None:
             features, logits = self._cache
             return ModelOutput((), features[indices], logits[indices])
-        flags = {"maps": self.wants_maps} if self._takes_maps else {}
         with self.autocast():
-            return self._outputs(self.inputs(images), **flags)
+            return self._ask(images, self.wants_maps)
 
+    def _ask(self, images: Tensor, maps: bool) -> ModelOutput:
+        return self._outputs(self.inputs(images), **({"maps": maps} if self._takes_maps else {}))
+
+    @torch.no_grad()
     def over(self, loader: Any, count: int) -> tuple[Tensor, Tensor]:
-        """Features (N, d) and logits (N, C_T) over the `count` samples of a loader without augmentation."""
+        """Features (N, d) and logits (N, C_T) over a loader without augmentation, in full precision."""
         features: Tensor | None = None
         logits: Tensor | None = None
-        wanted, self.wants_maps = self.wants_maps, False
         for batch in loader.epoch(0):
-            out = self.outputs(batch.images)
+            out = self._ask(batch.images, maps=False)
             if features is None or logits is None:
                 features = torch.zeros(count, out.features.shape[1], device=out.features.device)
                 logits = torch.zeros(count, out.logits.shape[1], device=out.logits.device)
             counted = batch.weights > 0
             features[batch.indices[counted]] = out.features[counted].float()
             logits[batch.indices[counted]] = out.logits[counted].float()
-        self.wants_maps = wanted
         if features is None or logits is None:
             raise PreceptorError("the training set is empty; the teacher has nothing to say")
         return features, logits
@@ -129,6 +131,18 @@ class TeacherSide:
             "name": getattr(self.module, "arch", "") or type(self.module).__name__,
             "sha256": digest.hexdigest(),
         }
+
+
+def _in_two(
+    preprocessing: Preprocessing | None, normalise: Normalise
+) -> tuple[Preprocessing | None, Normalise]:
+    """Resizing and normalising apart: the constants of the latter stay on the device, for a CUDA graph."""
+    if preprocessing is None:
+        return None, normalise
+    size = preprocessing.input_size
+    mean = preprocessing.mean or (0.0,) * size[0]
+    own = Normalise(InputSpec(tuple(size), mean, preprocessing.std or (1.0,) * size[0]))
+    return preprocessing.model_copy(update={"mean": (), "std": ()}), own.to(normalise.mean.device)
 
 
 def _last_layer(module: nn.Module) -> tuple[Tensor | None, Tensor | None]:

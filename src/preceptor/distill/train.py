@@ -53,6 +53,9 @@ def train(
 ) -> Result:
     """Train a student on a task, learning from a teacher by a method.
 
+    Under torchrun the batch is dealt out to the processes, which together train what one would; a method that
+    compares the rows of a batch with each other sees those of its process.
+
     Args:
         task: A `Task`, or what one is made from (a folder, an `.npz`, ``glyphs:digits``, …).
         student: An architecture's name, or a module with `outputs`, which is trained in place.
@@ -88,7 +91,7 @@ def train(
     fresh = (
         copy.deepcopy(student if baseline_student is None else baseline_student) if with_baseline else student
     )
-    with _own_randomness(device):
+    with _own_settings(device):
         session = Session(
             task=task, student=student, settings=chosen, seed=seed,
             teacher=None if teacher is None else as_given(teacher, teacher_classes),
@@ -143,8 +146,14 @@ def _check_teacher(
 
 
 @contextmanager
-def _own_randomness(device: str) -> Iterator[None]:
-    """Training sets torch's generators at every step; the caller's come back as they were."""
+def _own_settings(device: str) -> Iterator[None]:
+    """Training sets torch's generators and chooses kernels by trial; the caller's settings come back."""
     chosen = resolve_device(device)
     with torch.random.fork_rng(devices=[chosen] if chosen.type == "cuda" else []):
-        yield
+        with torch.backends.cudnn.flags(
+            enabled=torch.backends.cudnn.enabled,
+            benchmark=chosen.type == "cuda",
+            deterministic=torch.backends.cudnn.deterministic,
+            allow_tf32=torch.backends.cudnn.allow_tf32,
+        ):
+            yield
