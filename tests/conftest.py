@@ -1,0 +1,19 @@
+"""Shared by all tests: features, journals and decoded folders go to a folder of the test session, not the user's."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cache_folder(tmp_path_factory):
+    place = str(tmp_path_factory.mktemp("cache"))
+    before = os.environ.get("PRECEPTOR_CACHE")
+    os.environ["PRECEPTOR_CACHE"] = place
+    yield
+    if before is None:
+        del os.environ["PRECEPTOR_CACHE"]
+    else:
+        os.environ["PRECEPTOR_CACHE"] = before

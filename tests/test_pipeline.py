@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from preceptor import Task, Zoo, run, train
+from preceptor.core import PreceptorError
+from preceptor.distill.saved_run import load_run, score_run
+from preceptor.rank.reference import untrained_score
+
+RECIPE = {"recipe": "quick", "epochs": 3, "device": "cpu", "batch_size": 32}
+
+
+def blobs(classes: str, seed: int = 0, per_class: int = 24, noise: float = 0.6) -> Task:
+    """Vectors around one point for each letter; the same letter has the same point in every task."""
+    random = np.random.default_rng(seed)
+
+    def draw(count: int) -> tuple[np.ndarray, np.ndarray]:
+        labels = np.repeat(np.arange(len(classes)), count)
+        points = np.stack([np.random.default_rng(ord(c)).normal(size=12) for c in classes])
+        vectors = points[labels] + noise * random.normal(size=(len(labels), 12))
+        return vectors.astype(np.float32), labels
+
+    return Task.from_arrays(*draw(per_class), *draw(per_class), list(classes), name=f"blobs {classes}")
+
+
+@pytest.fixture(scope="module")
+def zoo(tmp_path_factory) -> Zoo:
+    folder = tmp_path_factory.mktemp("pipeline")
+    zoo = Zoo(str(folder / "zoo"))
+    for name, classes in (("same", "abcd"), ("other", "wxyz")):
+        train(blobs(classes, per_class=60), student="mlp-32", out=folder / name, recipe="quick", device="cpu")
+        zoo.add(f"run:{folder / name}", name=name)
+    return zoo
+
+
+def test_run_ranks_distils_and_keeps_the_best_on_validation(zoo, tmp_path):
+    task = blobs("abcd", seed=1)
+    said: list[str] = []
+    result = run(zoo, task, student="mlp-8", out=tmp_path / "r", top=2, notify=said.append, **RECIPE)
+    assert [row.name for row in result.ranking.rows] == ["same", "other"]
+    best = max(result.trials, key=lambda trial: trial.validation_accuracy)
+    assert (
+        best.validation_accuracy
+        == dict((t.teacher, t.validation_accuracy) for t in result.trials)[result.teacher]
+    )
+    assert [trial.teacher for trial in result.trials] == [None, "same", "other"]
+    assert list(result.verdict) == [sentence for sentence in said if not sentence.startswith("distilling")]
+    kept = json.loads((tmp_path / "r" / "pipeline.json").read_text())
+    assert kept["accuracy"] == result.accuracy
+    assert score_run(tmp_path / "r", task, "cpu").accuracy == result.accuracy, (
+        "the folder is a run of its own"
+    )
+    assert load_run(tmp_path / "r").classes == ("a", "b", "c", "d")
+    page = (tmp_path / "r" / "report.html").read_text()
+    assert 'id="bridge"' in page
+    assert 'id="training"' in page
+
+
+def test_the_test_split_decides_nothing(zoo, tmp_path):
+    """With other test labels the same student is kept, and only the figures at the end change."""
+    task = blobs("abcd", seed=2)
+    wrong = Task.from_arrays(
+        task.train.load(np.arange(len(task.train))), task.train.labels,
+        task.test.load(np.arange(len(task.test))), (task.test.labels + 1) % 4, list("abcd"),
+    )  # fmt: skip
+    right = run(zoo, task, student="mlp-8", out=tmp_path / "a", report=False, **RECIPE)
+    turned = run(zoo, wrong, student="mlp-8", out=tmp_path / "b", report=False, **RECIPE)
+    assert turned.teacher == right.teacher
+    assert [t.validation_accuracy for t in turned.trials] == [t.validation_accuracy for t in right.trials]
+    assert turned.accuracy < right.accuracy
+
+
+def test_a_harmful_teacher_is_left_aside_and_said_so(zoo, tmp_path):
+    # A weight that drowns the labels: the student repeats the teacher's guesses about classes it never saw.
+    result = run(
+        zoo, blobs("abcd", seed=3), student="mlp-8", out=tmp_path / "r", report=False, weight=1e4,
+        rank_options={"teachers": ["other"]}, **RECIPE,
+    )  # fmt: skip
+    plain, taught = result.trials
+    assert taught.validation_accuracy < plain.validation_accuracy
+    assert result.teacher is None
+    assert result.accuracy == result.baseline_accuracy
+    assert any("no teacher helped" in sentence for sentence in result.verdict)
+
+
+def test_the_untrained_yardstick_has_fresh_weights(tmp_path):
+    folder = tmp_path / "raw"
+    train(blobs("wxyz"), student="mlp-32", out=folder, recipe="quick", epochs=1, lr=0.0, device="cpu")
+    zoo = Zoo(str(tmp_path / "zoo"))
+    zoo.add(f"run:{folder}", name="raw")
+    task = blobs("abcd", seed=4)
+    teacher = zoo.load("raw")
+    assert untrained_score(teacher, task) is not None
+    scores = [untrained_score(teacher, task, seed=seed) for seed in range(3)]
+    assert len(set(scores)) == 3, "fresh weights for each seed"
+
+
+def test_a_best_teacher_below_the_untrained_network_is_called_useless(zoo, tmp_path, monkeypatch):
+    monkeypatch.setattr("preceptor.pipeline.untrained_score", lambda *_, **__: 0.0)
+    result = run(zoo, blobs("abcd", seed=5), student="mlp-8", out=tmp_path / "r", report=False, **RECIPE)
+    assert any("nothing in this zoo looks useful" in sentence for sentence in result.verdict)
+
+
+def test_wrong_calls_say_what_to_do(zoo, tmp_path):
+    task = blobs("abcd")
+    with pytest.raises(PreceptorError, match="at least 1 teacher"):
+        run(zoo, task, student="mlp-8", out=tmp_path / "r", top=0)
+    with pytest.raises(PreceptorError, match="method 'magic' is unknown"):
+        run(zoo, task, student="mlp-8", out=tmp_path / "r", method="magic")
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / "ranking.json").write_text("{}")
+    with pytest.raises(PreceptorError, match="pass --resume"):
+        run(zoo, task, student="mlp-8", out=tmp_path / "r")
+    with pytest.raises(PreceptorError, match="the zoo is empty|no teacher"):
+        run(Zoo(str(tmp_path / "empty")), task, student="mlp-8", out=tmp_path / "s")
