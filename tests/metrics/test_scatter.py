@@ -66,7 +66,7 @@ def test_krylov_space_finds_the_leading_eigenpairs(decay, count):
     matrix = (turn * spectrum) @ turn.T
     values, vectors = leading_eigenpairs(matrix, count)
     np.testing.assert_allclose(values, spectrum[:count], rtol=2e-3)
-    np.testing.assert_allclose(vectors.T @ vectors, np.eye(count), atol=1e-10)
+    np.testing.assert_allclose(vectors.T @ vectors, np.eye(count), atol=1e-5)
     captured = (np.linalg.norm(turn[:, :count].T @ vectors) ** 2) / count
     assert captured > 0.99
 

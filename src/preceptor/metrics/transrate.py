@@ -44,7 +44,8 @@ def transrate(
     if moments.total_variance == 0:
         return 0.0
     scale = epsilon * (moments.total_variance if normalize else 1.0)
-    rate = float(_coding_rates(torch.from_numpy(moments.covariance / scale), _precision(values)))
+    precision = float(np.finfo(working_type(values)).eps)
+    rate = float(_coding_rates(torch.from_numpy(moments.covariance / scale), precision))
     weights = moments.counts / len(values)
     return rate - float(weights @ _class_rates(values, indices, moments, scale))
 
@@ -54,7 +55,7 @@ def _class_rates(values: Array, indices: Array, moments: Scatter, scale: float) 
     counts, rank = moments.counts, values.shape[1]
     order = np.argsort(indices, kind="stable")
     groups = np.split(order, np.cumsum(counts)[:-1])
-    kind = working_type(values)
+    kind = values.dtype
     rates = np.empty(len(counts))
     by_size = np.argsort(counts, kind="stable")
     for members in _batches(by_size, counts, rank):
@@ -65,7 +66,7 @@ def _class_rates(values: Array, indices: Array, moments: Scatter, scale: float) 
         stack = torch.from_numpy(padded)
         gram = stack @ stack.mT if longest <= rank else stack.mT @ stack
         sizes = torch.from_numpy(counts[members] * scale)[:, None, None]
-        rates[members] = _coding_rates(gram.double() / sizes, _precision(values)).numpy()
+        rates[members] = _coding_rates(gram.double() / sizes, float(np.finfo(kind).eps)).numpy()
     return rates
 
 
@@ -89,7 +90,3 @@ def _coding_rates(gram: Tensor, epsilon: float) -> Tensor:
     # Entries so large that the rounding of a zero eigenvalue is seen beside the identity.
     eigenvalues = torch.linalg.eigvalsh(gram)
     return torch.where(eigenvalues > rounding, eigenvalues, 0).log1p().sum(dim=-1) / 2
-
-
-def _precision(values: Array) -> float:
-    return float(np.finfo(working_type(values)).eps)
