@@ -45,6 +45,8 @@ def check_killed(zoo: Zoo, run: Path, trials: int, seed: int) -> None:
     assert outcome["killed"] > trials // 10, "the kills came too late to test anything"
     zoo.add(f"run:{run}", name="after")
     root = Path(zoo.url)
+    folders = sorted(path.name for path in root.iterdir() if path.is_dir())
+    assert folders == zoo.names(), "half a teacher lies under its name, which nobody can use then"
     assert [path.name for path in root.glob(".*")] in ([".lock"], []), (
         "what the dead left behind was not cleared"
     )
