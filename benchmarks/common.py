@@ -1,0 +1,64 @@
+"""What every benchmark does at its end: numbers with their evidence to results/, the table into the docs."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "performance.md"
+
+
+def evidence() -> dict[str, Any]:
+    """Command, commit, machine and versions of this process."""
+    commit = subprocess.run(
+        ["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    return {
+        "command": " ".join(["python", str(Path(sys.argv[0]).name), *sys.argv[1:]]),
+        "commit": commit.stdout.strip() or None,
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "hardware": torch.cuda.get_device_name() if torch.cuda.is_available() else _processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "python": platform.python_version(),
+        "versions": {name: version(name) for name in ("torch", "numpy", "scikit-learn")},
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.machine()
+    return next(
+        (line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine()
+    )
+
+
+def write_section(name: str, table: str, data: dict[str, Any], *, quick: bool = False) -> None:
+    """Keep a benchmark's numbers and put its table between its markers on the page; a quick run keeps nothing."""
+    if quick:
+        return
+    target = ROOT / "results" / "benchmarks" / f"{name}.json"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    proof = evidence()
+    target.write_text(json.dumps({**data, "evidence": proof}, indent=2) + "\n")
+    machine = f"{proof['hardware']}, {proof['threads']} threads, torch {proof['versions']['torch']}"
+    note = f"`{proof['command']}`, {machine}, "
+    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+    page = PAGE.read_text()
+    if begin not in page:
+        raise SystemExit(f"{PAGE} has no marker {begin}")
+    before, rest = page.split(begin, 1)
+    after = rest.split(end, 1)[1]
+    PAGE.write_text(f"{before}{begin}\n{table}\n\n{note}{proof['date'][:10]}.\n{end}{after}")
