@@ -69,6 +69,20 @@ def test_stated_loss_and_weights_belong_together(shape):
     np.testing.assert_allclose(design.values.numpy(), scaled(inputs["features"]), atol=1e-6)
 
 
+@pytest.mark.parametrize("shape", ["N > d", "N < d", "easy"])
+def test_no_multiple_of_the_weights_is_better(shape):
+    inputs = task(**SHAPES[shape])
+    fitted = fit(inputs, tolerance=0.3, max_iterations=3)
+    x, weight = scaled(inputs["features"]), fitted.weight.numpy() * prepare(inputs["features"]).scale
+    bias = fitted.logits.double().numpy() - x @ weight.T
+
+    def loss(scale):
+        return probe_loss(scale * x @ weight.T + bias, scale * weight, inputs["labels"])
+
+    for scale in (0.95, 1.05):
+        assert loss(scale) > loss(1.0)
+
+
 def test_bias_is_not_penalised():
     labels = np.repeat([0, 1, 2], [90, 9, 1])
     fitted = fit({"features": np.full((100, 3), 0.1, dtype=np.float32), "labels": labels})
@@ -124,6 +138,17 @@ def test_folds_are_even_for_many_small_classes():
     assert np.bincount(folds).tolist() == [18] * 5
     for label in range(45):
         assert len(set(folds[labels == label])) == 2
+
+
+def test_folds_depend_on_the_samples_and_not_on_the_numbers_of_classes():
+    from preceptor.metrics.probe import _deal
+
+    features = np.random.default_rng(0).standard_normal((33, 3))
+    labels = np.repeat(np.arange(5), [3, 4, 7, 8, 11])
+    expected = _deal(features, labels, 5, 5)
+    np.testing.assert_array_equal(_deal(features, np.array([3, 0, 4, 2, 1])[labels], 5, 5), expected)
+    order = np.random.default_rng(1).permutation(33)
+    np.testing.assert_array_equal(_deal(features[order], labels[order], 5, 5), expected[order])
 
 
 def test_folds_are_checked():
