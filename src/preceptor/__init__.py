@@ -22,14 +22,14 @@ _LATER = {
     "Ranking": "preceptor.core",
     "Task": "preceptor.data",
     "Zoo": "preceptor.zoo",
-    "distill": "preceptor.distill.schedules",
-    "rank": "preceptor.rank.ranking",
     "run": "preceptor.pipeline",
     "train": "preceptor.distill.train",
 }
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("distill", "rank"):  # packages that can be called
+        return importlib.import_module(f"preceptor.{name}")
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(_LATER[name]), name)

@@ -82,7 +82,6 @@ def test_weights_load_into_plain_torch(run: Path) -> None:
     network.load_state_dict(load_file(run / "model.safetensors"))
 
 
-@pytest.mark.xfail(strict=True, reason="preceptor.models names timm's weights backbone.* and classifier.*")
 def test_weights_of_a_timm_model_load_into_timm(tmp_path: Path) -> None:
     timm = pytest.importorskip("timm")
     train(toy_task(train=16, size=32), student="timm:test_resnet.r160_in1k", epochs=1, out=tmp_path / "a")

@@ -1,15 +1,14 @@
 """Distillation: the training loop, the methods and the trainings of several stages.
 
-The package can be called: ``from preceptor import distill; distill("wrn-16-1", task, teacher)``. The public
-function and the package bear the same name, and Python lets only one of them be the attribute.
+The package can be called: ``from preceptor import distill; distill("wrn-16-1", task, teacher)``.
 """
 
 from __future__ import annotations
 
 import importlib
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+from preceptor.callable import make_callable
 
 if TYPE_CHECKING:
     from preceptor.distill.losses import METHODS, Method
@@ -40,12 +39,4 @@ def __getattr__(name: str) -> Any:
     return getattr(importlib.import_module(_LATER[name]), name)
 
 
-class _CallablePackage(ModuleType):
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
-        """`preceptor.distill.schedules.distill`."""
-        from preceptor.distill.schedules import distill
-
-        return distill(*arguments, **options)
-
-
-sys.modules[__name__].__class__ = _CallablePackage
+make_callable(__name__, "preceptor.distill.schedules", "distill")

@@ -16,7 +16,10 @@ MAX_MAPS = 5  # transformers give one map for each block; methods that match map
 
 
 class TimmNetwork(Network):
-    """A timm backbone without its head, and the head as `classifier`."""
+    """A timm backbone without its head, and the head as `classifier`.
+
+    Its state dict has timm's own names, so that a saved student loads into timm without us, and timm's weights here.
+    """
 
     def __init__(
         self, name: str, num_classes: int, input_shape: tuple[int, int, int], pretrained: bool = False
@@ -33,9 +36,12 @@ class TimmNetwork(Network):
         backbone.eval()
         with torch.no_grad():
             wanted = backbone(probe)
+        self._head = next(path for path, module in backbone.named_modules() if module is classifier)
         backbone.reset_classifier(0)
         self.backbone: Any = backbone
         self.classifier = classifier
+        self.register_state_dict_post_hook(_as_timm_names)
+        self.register_load_state_dict_pre_hook(_from_timm_names)
         self._map_choice = self._choose_maps(probe)
         self.eval()
         with torch.no_grad():
@@ -66,6 +72,21 @@ class TimmNetwork(Network):
             count = len(self.backbone.forward_intermediates(probe)[1])
         kept = min(count, MAX_MAPS)
         return tuple((index + 1) * count // kept - 1 for index in range(kept))
+
+
+def _as_timm_names(network: Any, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    ours = [key for key in state if key.startswith((f"{prefix}backbone.", f"{prefix}classifier."))]
+    for key in ours:
+        part, _, rest = key[len(prefix) :].partition(".")
+        state[prefix + (rest if part == "backbone" else f"{network._head}.{rest}")] = state.pop(key)
+
+
+def _from_timm_names(network: Any, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    head = f"{network._head}."
+    for key in [key for key in state if key.startswith(prefix)]:
+        name = key[len(prefix) :]
+        ours = f"classifier.{name[len(head) :]}" if name.startswith(head) else f"backbone.{name}"
+        state[prefix + ours] = state.pop(key)
 
 
 def create(name: str, num_classes: int, input_shape: tuple[int, int, int], pretrained: bool) -> Any:

@@ -1,8 +1,13 @@
-"""Zoo x task x metrics -> a ranking of teachers; on this machine or on a Ray cluster."""
+"""Zoo x task x metrics -> a ranking of teachers; on this machine or on a Ray cluster.
+
+The package can be called: ``from preceptor import rank; rank(zoo, task)``.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+
+from preceptor.callable import make_callable
 
 if TYPE_CHECKING:
     from preceptor.rank.ranking import rank
@@ -22,3 +27,6 @@ def __getattr__(name: str) -> Any:
 
         return Student
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+make_callable(__name__, "preceptor.rank.ranking", "rank")
