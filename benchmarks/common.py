@@ -45,7 +45,15 @@ def _processor() -> str:
     )
 
 
-def write_section(name: str, table: str, data: dict[str, Any], *, quick: bool = False) -> None:
+def write_section(
+    name: str,
+    table: str,
+    data: dict[str, Any],
+    *,
+    quick: bool = False,
+    page: Path = PAGE,
+    marker: str | None = None,
+) -> None:
     """Keep a benchmark's numbers and put its table between its markers on the page; a quick run keeps nothing."""
     if quick:
         return
@@ -55,10 +63,10 @@ def write_section(name: str, table: str, data: dict[str, Any], *, quick: bool = 
     target.write_text(json.dumps({**data, "evidence": proof}, indent=2) + "\n")
     machine = f"{proof['hardware']}, {proof['threads']} threads, torch {proof['versions']['torch']}"
     note = f"`{proof['command']}`, {machine}, "
-    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
-    page = PAGE.read_text()
-    if begin not in page:
-        raise SystemExit(f"{PAGE} has no marker {begin}")
-    before, rest = page.split(begin, 1)
+    begin, end = f"<!-- {marker or name}:begin -->", f"<!-- {marker or name}:end -->"
+    text = page.read_text()
+    if begin not in text:
+        raise SystemExit(f"{page} has no marker {begin}")
+    before, rest = text.split(begin, 1)
     after = rest.split(end, 1)[1]
-    PAGE.write_text(f"{before}{begin}\n{table}\n\n{note}{proof['date'][:10]}.\n{end}{after}")
+    page.write_text(f"{before}{begin}\n{table}\n\n{note}{proof['date'][:10]}.\n{end}{after}")

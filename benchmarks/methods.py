@@ -1,0 +1,125 @@
+"""What each method gains where labels are few: handwritten digits, several seeds, the plain student beside.
+
+Two settings, five seeds each. "Other classes": the teacher knows the digits 3 to 9, the student learns 0 to 4 from ten
+images a class. "Same classes": both have 0 to 4, and only the teacher had all images. Teacher cnn-16, student cnn-4,
+the same number of epochs for everybody. Writes the table of docs/methods.md.
+
+    python benchmarks/methods.py [--quick] [--methods sinkhorn kd …]
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import warnings
+from statistics import mean, stdev
+
+import numpy as np
+import torch
+from common import ROOT, write_section
+from sklearn.datasets import load_digits
+
+from preceptor.core import PreceptorError
+from preceptor.data import Task
+from preceptor.distill.losses import METHODS
+from preceptor.distill.schedules import SCHEDULES, distill
+from preceptor.distill.train import train
+
+STAGES = {
+    "refilled-embedding",
+    "refilled-classifier",
+    "sftn-teacher",
+}  # run by the schedules of their methods
+NAMES = tuple("0123456789")
+
+
+def digits() -> Task:
+    """scikit-learn's 1,797 digits of 8 x 8 px, every third one for testing."""
+    images, labels = load_digits(return_X_y=True)
+    pixels = (images.reshape(-1, 8, 8) * 255 / 16).round().astype(np.uint8)
+    test = np.arange(len(labels)) % 3 == 0
+    return Task.from_arrays(pixels[~test], labels[~test], pixels[test], labels[test], NAMES, name="digits")
+
+
+def accuracy(method: str, task: Task, teacher: object, seed: int, epochs: int) -> float:
+    options = {
+        "recipe": "small",
+        "epochs": epochs,
+        "batch_size": 25,
+        "seed": seed,
+        "progress": False,
+        "device": "cpu",
+    }
+    if method == "none":
+        return train(task, student="cnn-4", evaluate_every=epochs, **options).accuracy
+    return distill("cnn-4", task, teacher, method, evaluate_every=epochs, **options).accuracy
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="one seed, three epochs; keeps nothing")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--epochs", type=int, default=60)
+    parser.add_argument("--methods", nargs="*")
+    args = parser.parse_args()
+    logging.getLogger("preceptor").setLevel(logging.ERROR)
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    seeds, epochs = (1, 3) if args.quick else (args.seeds, args.epochs)
+    chosen = args.methods or sorted((set(METHODS) | set(SCHEDULES)) - STAGES - {"none"})
+    everything, mine = digits(), NAMES[:5]
+    settings = {"other classes": NAMES[3:], "same classes": mine}
+    found: dict[str, dict[str, list[float] | str]] = {}
+    for setting, known in settings.items():
+        teacher = train(
+            everything.subset(known), student="cnn-16", recipe="small", epochs=max(epochs // 2, 2), progress=False,
+            device="cpu", evaluate_every=epochs,
+        )  # fmt: skip
+        for method in ["none", *chosen]:
+            cell: list[float] | str = []
+            for seed in range(seeds):
+                task = everything.subset(mine).per_class(10, seed)
+                try:
+                    cell.append(accuracy(method, task, teacher, seed, epochs))
+                except PreceptorError as error:
+                    cell = str(error)
+                    break
+            found.setdefault(method, {})[setting] = cell
+            print(
+                setting,
+                method,
+                cell if isinstance(cell, str) else [round(100 * v, 1) for v in cell],
+                flush=True,
+            )
+    table = ["| method | " + " | ".join(settings) + " |", "|---|" + "---|" * len(settings)]
+    for method, cells in found.items():
+        table.append(
+            f"| `{method}` | " + " | ".join(_cell(cells[s], found["none"][s]) for s in settings) + " |"
+        )
+    table.append(
+        "\nTest accuracy in percent, mean ± standard deviation over the seeds, and the mean gain over the plain"
+    )
+    table.append("student of the same seed ± its standard error; – where the method refuses other classes.")
+    data = {"seeds": seeds, "epochs": epochs, "results": found}
+    write_section(
+        "methods",
+        "\n".join(table),
+        data,
+        quick=args.quick,
+        page=ROOT / "docs" / "methods.md",
+        marker="measured",
+    )
+
+
+def _cell(values: list[float] | str, plain: list[float] | str) -> str:
+    if isinstance(values, str) or isinstance(plain, str):
+        return "–"
+    gains = [value - base for value, base in zip(values, plain, strict=True)]
+    spread = stdev(values) if len(values) > 1 else 0.0
+    error = stdev(gains) / len(gains) ** 0.5 if len(gains) > 1 else 0.0
+    gain = f" ({100 * mean(gains):+.1f} ± {100 * error:.1f})" if any(gains) else ""
+    return f"{100 * mean(values):.1f} ± {100 * spread:.1f}{gain}"
+
+
+if __name__ == "__main__":
+    main()
