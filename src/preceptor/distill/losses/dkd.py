@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from preceptor.distill.losses.method import Method, class_order, row_mean, task_loss, teacher_of
+from preceptor.distill.losses.method import Method, class_order, row_mean, task_loss, teacher_of, up_to_one
 from preceptor.distill.losses.step import Context, Step
 
 
@@ -48,7 +48,7 @@ class Decoupled(Method):
         binary = (log_teacher.binary.exp() * (log_teacher.binary - log_student.binary)).sum(dim=1)
         gap = (log_teacher.others - log_student.others).masked_fill(target, 0.0)
         others = (log_teacher.others.exp() * gap).sum(dim=1)
-        scale = self.temperature**2 * (min(1.0, step.progress / self.warmup) if self.warmup else 1.0)
+        scale = self.temperature**2 * (up_to_one(step.progress / self.warmup) if self.warmup else 1.0)
         return {
             "task": task_loss(step),
             "target": scale * self.target_weight * row_mean(binary, step.weights),

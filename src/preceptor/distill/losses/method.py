@@ -104,6 +104,11 @@ def row_mean(values: Tensor, weights: Tensor) -> Tensor:
     return (values * weights).sum() / or_one(weights.sum())
 
 
+def up_to_one(ratio: float | Tensor) -> float | Tensor:
+    """The smaller of the ratio and 1, without asking a tensor for its value."""
+    return ratio.clamp(max=1.0) if isinstance(ratio, Tensor) else min(1.0, ratio)
+
+
 def task_loss(step: Step) -> Tensor:
     """Cross-entropy with the label distribution, averaged over the rows that count."""
     logits = step.student.logits[: len(step.targets)]

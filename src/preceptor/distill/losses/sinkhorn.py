@@ -12,23 +12,27 @@ from torch import Tensor
 from preceptor import ot
 from preceptor.core import PreceptorError
 from preceptor.distill.losses.class_costs import ClassCosts, class_costs
-from preceptor.distill.losses.method import Method, row_mean, task_loss, teacher_of
+from preceptor.distill.losses.method import Method, row_mean, task_loss, teacher_of, up_to_one
 from preceptor.distill.losses.step import Context, Step
 
 SCHEDULES = ("constant", "linear-decay", "cosine-decay", "warmup")
 VALUES = ("entropic", "divergence")
 
 
-def schedule_factor(schedule: str, progress: float, warmup: float = 0.1) -> float:
-    """What the weight is multiplied with at `progress` (0 … 1) through training."""
+def schedule_factor(schedule: str, progress: float | Tensor, warmup: float = 0.1) -> float | Tensor:
+    """What the weight is multiplied with at `progress` (0 … 1) through training.
+
+    A progress that is a tensor without dimensions gives one: a loop whose step is a CUDA graph keeps it there.
+    """
     if schedule == "constant":
         return 1.0
     if schedule == "linear-decay":
         return 1.0 - progress
     if schedule == "cosine-decay":
-        return 0.5 * (1.0 + math.cos(math.pi * progress))
+        turn = math.pi * progress
+        return 0.5 * (1.0 + (turn.cos() if isinstance(turn, Tensor) else math.cos(turn)))
     if schedule == "warmup":
-        return min(1.0, progress / warmup)
+        return up_to_one(progress / warmup)
     raise PreceptorError(f"weight schedule {schedule!r} is unknown; expected one of {', '.join(SCHEDULES)}")
 
 

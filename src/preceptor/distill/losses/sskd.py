@@ -116,12 +116,13 @@ class SelfSupervisionKD(Method):
         ratio = self.contrast_temperature
         chosen = rotated.to(own.dtype) * reliable(scores.detach(), rotated, self.wrong_share)
         similar = kl_rows(scores.detach(), own, ratio)
-        begun = self.ready or step.progress >= self.head_only
+        # A product, not a condition: the progress may be a tensor that nobody should wait for.
+        begun = 1.0 if self.ready else (step.progress >= self.head_only) * 1.0
         terms = {
             "task": self.task_weight * self._task(step, rows),
             "kd": self.kd_weight * row_mean(kd[:rows], upright),
             "rotated_kd": self.rotated_weight * row_mean(kd[rows:], rotated),
-            "similarity": (self.similarity_weight if begun else 0.0) * row_mean(similar, chosen),
+            "similarity": self.similarity_weight * begun * row_mean(similar, chosen),
         }
         if not self.ready:
             target = torch.arange(len(scores), device=scores.device) % rows

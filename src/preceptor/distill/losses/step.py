@@ -24,7 +24,7 @@ class Step:
     indices: Tensor  # (B,) position in the training set
     student: ModelOutput
     teacher: ModelOutput | None
-    progress: float  # 0 … 1 through training
+    progress: float | Tensor  # 0 … 1 through training; a tensor where the step is a CUDA graph
 
 
 @dataclass(frozen=True)
