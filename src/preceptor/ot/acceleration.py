@@ -47,9 +47,10 @@ class Anderson:
         coefficients = torch.linalg.solve_ex(gram, right).result  # (B, DEPTH, 1)
         # A plain step where the system cannot be solved; no step that could overflow.
         coefficients.nan_to_num_(0, 0, 0).clamp_(-1e4, 1e4)
+        step = image.clone()
         for difference, coefficient in zip(self.images, coefficients.unbind(dim=1), strict=True):
-            image = torch.addcmul(image, difference, coefficient, value=-1)
-        return image
+            step.addcmul_(difference, coefficient, value=-1)
+        return step
 
     def keep(self, rows: Tensor) -> None:
         """Forget all problems but those in `rows`."""

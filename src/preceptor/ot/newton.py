@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-LONGEST_STEP = 1000.0  # in units of epsilon
+FIRST_REACH = 20.0  # the longest step of a class at the start, in units of epsilon
 RIDGE = 1e-6  # times the error
 HALVINGS = 16  # of a step that does not raise the dual value
 
@@ -21,6 +21,7 @@ class Newton:
         self.log_p = p.log()  # (b, m)
         self.p, self.q, self.log_kernel = p, q, log_kernel
         self.log_v = log_v
+        self.reach = log_v.new_full((len(log_v), 1), FIRST_REACH)  # grows with each success
         self._evaluate()
 
     def _evaluate(self) -> None:
@@ -46,10 +47,13 @@ class Newton:
             slack = 1e-14 * before.abs().clamp_min(1)
             worse = ~(self.value >= before + 1e-4 * length * slope - slack)
             if not bool(worse.any()):
-                return
+                break
             length = torch.where(worse, length / 2, length)
-        self.log_v = torch.where(worse[:, None], plain, self.log_v)
-        self._evaluate()
+        else:
+            self.log_v = torch.where(worse[:, None], plain, self.log_v)
+            self._evaluate()
+        self.reach *= torch.where(length == 1, 4.0, 2 * length)[:, None]
+        self.reach.clamp_(1.0, 1e6)
 
     def _direction(self) -> Tensor:
         columns = self.columns.clamp_min(torch.finfo(self.columns.dtype).tiny)
@@ -65,7 +69,7 @@ class Newton:
         # A plain iteration where rounding made the matrix indefinite. Classes with next to no mass ask for
         # steps without bound, each for itself: the limit is one for each class.
         direction = torch.where(failed[:, None] == 0, newton, residual) / root
-        return direction.clamp_(-LONGEST_STEP, LONGEST_STEP)
+        return direction.clamp(-self.reach, self.reach)
 
 
 def polish(
@@ -95,7 +99,8 @@ def polish(
             return log_u, solution, error, taken
         if not bool(left.all()):
             rows = rows[left]
-            newton = Newton(p[rows], q[rows], log_kernel, newton.log_v[left])
+            reach, newton = newton.reach[left], Newton(p[rows], q[rows], log_kernel, newton.log_v[left])
+            newton.reach = reach
         newton.step()
         taken += 1
 

@@ -39,7 +39,7 @@ def coarse_start(
         return log_v, 0
     levels = math.ceil(math.log(span / EASY_RANGE, LEVEL_FACTOR))
     levels = min(levels, max_iterations // LEVEL_ITERATIONS)
-    log_q = q.clamp_min(mass_floor(q.dtype)).log_()
+    log_q = q.log()
     for level in range(levels, 0, -1):
         kernel = gibbs_kernel(cost, epsilon * LEVEL_FACTOR**level)
         log_v = _bounded(log_v)
@@ -55,7 +55,7 @@ class Scaling:
 
     def __init__(self, p: Tensor, q: Tensor, kernel: Tensor, log_v: Tensor):
         self.kernel = kernel  # (m, n)
-        self.p, self.q = p, q.clamp_min(mass_floor(q.dtype))  # (B, m), (B, n)
+        self.p, self.q = p, q  # (B, m), (B, n); q positive
         self.log_q = self.q.log()
         self.log_v = _bounded(log_v)
         self.v = self.log_v.exp()
@@ -69,40 +69,49 @@ class Scaling:
 
     def run(self, tolerance: float, max_iterations: int) -> None:
         """Iterate until every problem is within the tolerance or the iterations are used up."""
+        leaps = max_iterations - max_iterations // 20  # then plain iterations: a leap is no place to stop at
         every = 2 if self.p.device.type == "cpu" else 8  # each check waits for the device
         while len(self.rows):
             self.iterations += 1
-            last = self.iterations >= max_iterations
             kernel_v = _positive(torch.mm(self.v, self.kernel.T))
             u = self.p / kernel_v  # Eq. (20)
-            kernel_u = _positive(torch.mm(u, self.kernel))
-            if last or self.iterations % every == 0:
-                kernel_u = self._check(u, kernel_v, kernel_u, tolerance, last)
-                if last or not len(self.rows):
-                    break
-            image = self.log_q - torch.log(kernel_u)  # log of q ./ (K' u)
+            kernel_u = torch.mm(u, self.kernel)
+            del u  # here and below: before more memory is asked for
+            if self.iterations >= max_iterations:
+                self._record(kernel_v, self._error(kernel_u), torch.ones_like(self.rows, dtype=torch.bool))
+                break
+            if self.iterations % every == 0:
+                error = self._error(kernel_u)
+                done = error <= tolerance
+                if int(done.sum()) >= max(1, DROP_FRACTION * len(done)):
+                    self._record(kernel_v, error, done)
+                    kernel_v = kernel_v[:0]
+                    kernel_u = self._keep(kernel_u, (~done).nonzero().squeeze(1))
+            del kernel_v
+            image = self.log_q - _positive(kernel_u).log()  # log of q ./ (K' u)
             self.history.remember(image, image - self.log_v)
-            if self.iterations % 2 == 0:
+            if self.iterations % 2 == 0 and self.iterations < leaps:
                 self.log_v = _bounded(self.history.extrapolate())
                 self.v = self.log_v.exp()
             else:
                 self.log_v = image
                 self.v = self.q / kernel_u  # Eq. (20)
 
-    def _check(self, u: Tensor, kernel_v: Tensor, kernel_u: Tensor, tolerance: float, last: bool) -> Tensor:
-        """Measure the error; solved problems leave the batch. Returns what is left of `kernel_u`."""
-        error = torch.addcmul(self.q, self.v, kernel_u, value=-1).abs_().sum(dim=1)
-        done = error <= tolerance
-        count = int(done.sum())
-        if not last and count < max(1, DROP_FRACTION * len(done)):
-            return kernel_u
-        leave = torch.arange(len(done), device=done.device) if last else done.nonzero().squeeze(1)
+    def _error(self, kernel_u: Tensor) -> Tensor:
+        """The L1 distance between q and the plan's column sums v * (K' u), (B,)."""
+        return torch.addcmul(self.q, self.v, kernel_u, value=-1).abs_().sum(dim=1)
+
+    def _record(self, kernel_v: Tensor, error: Tensor, done: Tensor) -> None:
+        """Write the results of the problems that are done to their places."""
+        leave = done.nonzero().squeeze(1)
         places = self.rows[leave]
-        log_p = self.p[leave].clamp_min_(mass_floor(u.dtype)).log_()
+        log_p = self.p[leave].clamp_min_(mass_floor(error.dtype)).log_()
         self.log_u[places] = log_p - kernel_v[leave].log_()
         self.best[places] = self.log_v[leave]
         self.error[places] = error[leave]
-        stay = torch.zeros_like(self.rows[:0]) if last else (~done).nonzero().squeeze(1)
+
+    def _keep(self, kernel_u: Tensor, stay: Tensor) -> Tensor:
+        """Go on with the problems in `stay` alone; returns their part of `kernel_u`."""
         self.rows = self.rows[stay]
         self.p, self.q, self.log_q = (part.index_select(0, stay) for part in (self.p, self.q, self.log_q))
         self.log_v = self.log_v.index_select(0, stay)
@@ -117,6 +126,6 @@ def _positive(product: Tensor) -> Tensor:
 
 def _bounded(log_v: Tensor) -> Tensor:
     """Shift each row to the middle of the exponents that the precision has, and keep it inside."""
-    log_v = log_v - (log_v.amax(dim=1, keepdim=True) + log_v.amin(dim=1, keepdim=True)) / 2
+    log_v = log_v.sub((log_v.amax(dim=1, keepdim=True) + log_v.amin(dim=1, keepdim=True)).div_(2))
     limit = safe_range(log_v.dtype)
     return log_v.clamp_(-limit, limit)

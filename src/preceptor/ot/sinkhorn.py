@@ -9,6 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from .scaling import mass_floor
 from .solver import normalise, solve
 from .validation import check_options, check_problem, check_start
 
@@ -92,7 +93,7 @@ def sinkhorn(
         check_start(beta0, q)
     with torch.no_grad(), torch.autocast(p.device.type, enabled=False):
         p, q, cost = p.detach(), q.detach(), cost.detach().to(p.dtype)
-        p, q = normalise(p), normalise(q)
+        p, q = normalise(p), normalise(q).clamp_min_(mass_floor(q.dtype))
         offset = cost.amin()  # taken out and added back: a large offset would cost digits otherwise
         solution = solve(p, q, cost - offset, epsilon, tolerance, max_iterations, beta0)
         dual = (solution.alpha * p).sum(dim=1) + (solution.beta * q).sum(dim=1) - epsilon  # Eq. (13)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import repeat
 
 import torch
 from torch import Tensor
@@ -11,7 +12,8 @@ from .newton import marginal_error, polish
 from .scaling import Scaling, coarse_start, gibbs_kernel, mass_floor, safe_range
 
 FINEST_FLOAT32 = 1e-5  # below this tolerance float32 cannot measure the error
-NEWTON_STEPS = 50
+NEWTON_STEPS = 100
+WORKING_COPIES = 16  # of q that an iteration with its history holds
 LEVEL_STEPS = 15  # Newton steps on each coarser epsilon
 LEVEL_TOLERANCE = 1e-2
 LEVEL_FACTOR = 2.0
@@ -51,7 +53,7 @@ def solve(
 
     Args:
         p: (B, m) rows that sum to 1.
-        q: (B, n) rows that sum to 1.
+        q: (B, n) rows that sum to 1, positive: `mass_floor` stands for no mass.
         cost: (m, n) with minimum 0; +inf forbids a pair.
         epsilon: above 0.
         tolerance: on the L1 error of the plan's column sums.
@@ -101,18 +103,33 @@ def _scale(
     precision: torch.dtype,
 ) -> Solution:
     """Accelerated iterations in the scaling domain."""
-    dtype = p.dtype
-    if precision != dtype:  # rows that sum to 1 in float32 miss a fine tolerance in float64
-        p, q, cost = normalise(p.to(precision)), normalise(q.to(precision)), cost.to(precision)
-    span = highest / epsilon
-    if beta0 is None:
-        log_v, spent = coarse_start(p, q, cost, epsilon, span, max_iterations // 2)
-    else:
-        log_v, spent = beta0.to(precision) / epsilon, 0
-    state = Scaling(p, q, gibbs_kernel(cost, epsilon), log_v)
-    state.run(tolerance, max_iterations - spent)
-    alpha, beta = state.log_u.mul_(epsilon), state.best.mul_(epsilon)
-    return Solution(alpha.to(dtype), beta.to(dtype), state.error.to(dtype), spent + state.iterations)
+    kernel = gibbs_kernel(cost.to(precision), epsilon)
+    rows = _rows_at_once(p, q, cost, precision)
+    starts = repeat(None) if beta0 is None else beta0.split(rows)
+    parts = []
+    for p_part, q_part, start in zip(p.split(rows), q.split(rows), starts, strict=False):
+        if precision != p.dtype:  # rows that sum to 1 in float32 miss a fine tolerance in float64
+            p_part, q_part = normalise(p_part.to(precision)), normalise(q_part.to(precision))
+        if start is None:
+            span, budget = highest / epsilon, max_iterations // 2
+            log_v, spent = coarse_start(p_part, q_part, cost.to(precision), epsilon, span, budget)
+        else:
+            log_v, spent = start.to(precision) / epsilon, 0
+        state = Scaling(p_part, q_part, kernel, log_v)
+        state.run(tolerance, max_iterations - spent)
+        columns = (state.log_u.mul_(epsilon), state.best.mul_(epsilon), state.error)
+        parts.append((*(column.to(p.dtype) for column in columns), spent + state.iterations))
+    alpha, beta, error, iterations = zip(*parts, strict=True)
+    return Solution(torch.cat(alpha), torch.cat(beta), torch.cat(error), max(iterations))
+
+
+def _rows_at_once(p: Tensor, q: Tensor, cost: Tensor, precision: torch.dtype) -> int:
+    """How many problems to iterate on together: double precision for float32 inputs would double the memory."""
+    if precision == p.dtype:
+        return max(1, len(p))
+    inputs = (p.numel() + q.numel() + cost.numel()) * p.element_size()
+    row = (WORKING_COPIES * q.shape[1] + 6 * p.shape[1]) * precision.itemsize
+    return max(64, 7 * inputs // row)
 
 
 def _finish(
@@ -128,7 +145,7 @@ def _finish(
 ) -> Solution:
     """Newton steps in the log domain and in float64, a few problems at a time to bound the memory."""
     classes = q.shape[1]
-    elements = max(2**16, (p.numel() + q.numel() + cost.numel()) // 2)
+    elements = max(2**15, (p.numel() + q.numel() + cost.numel()) // 2)
     count = max(1, elements // (classes * max(p.shape[1], classes)))
     # Forbidden pairs get a cost that no plan pays: infinity would give NaN where all pairs are forbidden.
     forbidden = bool(cost.isinf().any())
