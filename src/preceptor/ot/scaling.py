@@ -85,7 +85,7 @@ class Scaling:
                 done = error <= tolerance
                 if int(done.sum()) >= max(1, DROP_FRACTION * len(done)):
                     self._record(kernel_v, error, done)
-                    kernel_v = kernel_v[:0]
+                    kernel_v = self.v = kernel_v.new_empty(0)
                     kernel_u = self._keep(kernel_u, (~done).nonzero().squeeze(1))
             del kernel_v
             image = self.log_q - _positive(kernel_u).log()  # log of q ./ (K' u)

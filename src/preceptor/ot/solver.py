@@ -129,7 +129,7 @@ def _rows_at_once(p: Tensor, q: Tensor, cost: Tensor, precision: torch.dtype) ->
         return max(1, len(p))
     inputs = (p.numel() + q.numel() + cost.numel()) * p.element_size()
     row = (WORKING_COPIES * q.shape[1] + 6 * p.shape[1]) * precision.itemsize
-    return max(64, 7 * inputs // row)
+    return max(64, 6 * inputs // row)
 
 
 def _finish(
