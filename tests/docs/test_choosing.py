@@ -1,0 +1,60 @@
+"""What docs/choosing.md says about the search is what results/search.jsonl says."""
+
+from __future__ import annotations
+
+import json
+from statistics import mean
+
+import pytest
+
+from tests.docs.pages import ROOT
+
+ROWS = [json.loads(line) for line in (ROOT / "results/search.jsonl").read_text(encoding="utf-8").splitlines()]
+ROWS = [row for row in ROWS if row["split"] == "validation" and row["student"] == "wrn-16-1"]
+PAGE = (ROOT / "docs/choosing.md").read_text(encoding="utf-8")
+
+
+def gains(variant: str, per_class: int | None) -> dict[float, float]:
+    """Points over the plain student by overlap; the mean over seeds where there are several."""
+
+    def accuracies(name: str) -> dict[float, float]:
+        found = [row for row in ROWS if row["variant"] == name and row["per_class"] == per_class]
+        overlaps = {row["overlap"] for row in found}
+        return {g: 100 * mean(row["accuracy"] for row in found if row["overlap"] == g) for g in overlaps}
+
+    alone = accuracies("none")
+    return {overlap: value - alone[overlap] for overlap, value in accuracies(variant).items()}
+
+
+@pytest.mark.parametrize(
+    ("variant", "per_class", "stated"),
+    [
+        ("sinkhorn+probe", None, "2.2"), ("sinkhorn+probe", 25, "4.6"), ("probe-kd", 25, "4.3"),
+        ("paper", None, "1.5"), ("paper", 25, "1.1"), ("weight 3", None, "1.5"), ("decay", None, "1.8"),
+        ("centred", None, "0.9"), ("centred", 25, "2.3"), ("data centres, centred", None, "0.7"),
+        ("divergence", None, "1.0"),
+    ],
+)  # fmt: skip
+def test_stated_means_are_those_of_the_file(variant: str, per_class: int | None, stated: str) -> None:
+    assert f"{mean(gains(variant, per_class).values()):.1f}" == stated
+    assert stated in PAGE
+
+
+@pytest.mark.parametrize("per_class", [None, 25])
+def test_sinkhorn_with_a_probe_has_the_best_mean(per_class: int | None) -> None:
+    variants = {row["variant"] for row in ROWS if row["per_class"] == per_class} - {"none"}
+    assert max(variants, key=lambda name: mean(gains(name, per_class).values())) == "sinkhorn+probe"
+
+
+def test_single_statements() -> None:
+    assert f"{gains('probe-kd', 25)[0.0]:.1f}" == "8.2"
+    assert all(gain < 0 for per_class in (None, 25) for gain in gains("rkd", per_class).values())
+    decay, constant = gains("decay", None), gains("paper", None)
+    assert [decay[g] > constant[g] for g in (0.4, 0.6, 1.0)] == [True, True, False]
+
+
+def test_the_search_is_what_the_page_calls_it() -> None:
+    assert {row["data"] for row in ROWS} == {"cifar100"}
+    assert {row["teacher"] for row in ROWS} == {"wrn-40-2"}
+    assert {row["seed"] for row in ROWS} == {0}, "the page says one seed"
+    assert {(row["per_class"], row["epochs"]) for row in ROWS} == {(None, 60), (25, 200)}
