@@ -7,7 +7,7 @@ kernel, and `ITERATIONS` steps in the scaling domain, which cost two passes of m
 the program estimates its own rate of convergence and over-relaxes accordingly (Lehmann et al. 2020, "A note on
 overrelaxation in the Sinkhorn algorithm"). Convergence is decided on the device; the host never waits.
 
-The seam in `preceptor.ot.solver` chooses this solver on CUDA up to `LARGEST` classes a side; the torch code is its
+`preceptor.ot.fused` chooses this solver on CUDA up to `fused.LARGEST` classes a side; the torch code is its
 oracle and takes what is larger.
 """
 
@@ -20,7 +20,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-LARGEST = 256  # classes a side: beyond that the kernel does not fit the registers of one multiprocessor
 ITERATIONS = 8  # scaling steps between two absorptions, each of which also measures the error
 
 
@@ -62,7 +61,7 @@ def _sinkhorn_kernel(  # type: ignore[no-untyped-def]  # triton's own types
         kernel = kernel * tl.where(carries, p / total, 0.0)[:, None]  # its row sums are p
         column = tl.sum(kernel, axis=0)
         error = tl.sum(tl.abs(column - q))
-        if error > tolerance:
+        if (error > tolerance) & (rounds + 1 < max_rounds):  # the last round only measures: f and g must fit
             if rounds > 0:
                 # The error shrank by `rate` a step under `omega`; `plain` is the rate without over-relaxation.
                 rate = tl.exp(tl.log(tl.minimum(error / previous, 0.9999)) / (STEPS + 1))
@@ -133,7 +132,7 @@ def solve_fused(
     alpha, beta = torch.empty_like(p), torch.empty_like(q)
     error = p.new_empty(batch)
     count = torch.empty(batch, dtype=torch.int32, device=p.device)
-    rounds = max(1, -(-max_iterations // (ITERATIONS + 1)))
+    rounds = 1 + -(-max_iterations // (ITERATIONS + 1))
     _sinkhorn_kernel[(batch,)](
         p, q, padded, q if beta0 is None else beta0.contiguous(), alpha, beta, error, count,
         m, n, epsilon, tolerance, rounds,

@@ -12,12 +12,17 @@ MASS_TOLERANCE = 1e-3  # how far a row's sum may be from 1
 
 def check_problem(p: Tensor, q: Tensor, cost: Tensor) -> None:
     """Raise unless p (B, m) and q (B, n) are distributions and cost (m, n) fits them."""
-    _check_types(p, q, cost)
-    _check_shapes(p, q, cost)
+    check_form(p, q, cost)
     if p.shape[0] and not bool(_is_distribution(p) & _is_distribution(q) & _is_cost(cost)):
         _explain_distribution(p, "p")
         _explain_distribution(q, "q")
         _explain_cost(cost)
+
+
+def check_form(p: Tensor, q: Tensor, cost: Tensor) -> None:
+    """Raise unless types, devices and shapes fit; looks at no number, so the host need not wait for the device."""
+    _check_types(p, q, cost)
+    _check_shapes(p, q, cost)
 
 
 def check_options(epsilon: float, tolerance: float, max_iterations: int) -> None:
