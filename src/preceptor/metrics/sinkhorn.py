@@ -252,17 +252,19 @@ def _transport(
 def mean_plan(result: SinkhornResult) -> Tensor:
     """The mean over the batch of diag(u_i) K diag(v_i), (m, n) in float64, without a single plan in memory.
 
-    It is K * (U^T V) / B, two matrix products in all. Where exp leaves float64's range, plans are summed one
-    after the other in the log domain; the result is the same.
+    It is K * (U^T V) / B, two matrix products in all, in the precision of the problem. Where exp leaves its
+    range they are taken in float64, and where that does not do either, plans are summed one after the other
+    in the log domain; the result is the same.
     """
-    beta = result.beta.double() / result.epsilon
-    scaling = torch.exp(beta - beta.amax(dim=1, keepdim=True))  # v_i, (B, n)
-    cost = result.cost.double()
-    kernel = torch.exp(-(cost - cost.amin(dim=1, keepdim=True)) / result.epsilon)  # rows may be scaled freely
-    sums = scaling @ kernel.T  # (B, m)
-    if bool((sums > 1e-280).all()):
-        # Row sums of a plan are p, so u = p / (K v).
-        return kernel * ((result.p.double() / sums).T @ scaling) / len(scaling)
+    for kind, smallest in ((result.p.dtype, 1e-30), (torch.float64, 1e-280)):
+        beta, cost = result.beta.to(kind) / result.epsilon, result.cost.to(kind)
+        scaling = torch.exp(beta - beta.amax(dim=1, keepdim=True))  # v_i, (B, n)
+        # Rows of K may be scaled freely: u makes up for it.
+        kernel = torch.exp(-(cost - cost.amin(dim=1, keepdim=True)) / result.epsilon)
+        sums = scaling @ kernel.T  # (B, m)
+        if bool((sums > smallest).all()):
+            # Row sums of a plan are p, so u = p / (K v).
+            return (kernel * ((result.p.to(kind) / sums).T @ scaling)).double() / len(scaling)
     total = torch.zeros_like(cost)
     for p, potential in zip(result.p.double(), beta, strict=True):
         total += p[:, None] * torch.softmax(potential - cost / result.epsilon, dim=1)
