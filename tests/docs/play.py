@@ -7,6 +7,7 @@ other line goes to bash.
 
 from __future__ import annotations
 
+import importlib
 import json
 import multiprocessing
 import os
@@ -20,14 +21,14 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+LOADED = ("preceptor.pipeline", "preceptor.report", "preceptor.data.glyphs", "timm", "scipy.stats")
 SHELL = re.compile(r"[|&;<>$`*?~(){}#!]|\\$")
 
 
 def serve(requests: Connection) -> None:
     """Run commands in forked children, one after the other, and answer with their exit status."""
-    import preceptor.pipeline
-    import preceptor.report
-    import preceptor.zoo.sources  # noqa: F401
+    for module in LOADED:
+        importlib.import_module(module)
 
     while (words := requests.recv()) is not None:
         child = os.fork()
@@ -106,15 +107,18 @@ def main() -> None:
     sys.path.insert(0, os.getcwd())
     here, there = multiprocessing.Pipe()
     server = multiprocessing.get_context("fork").Process(target=serve, args=(there,))
-    server.start()
+    shell = [block["text"] for block in blocks if block["language"] == "bash"]
+    if any(is_plain(command) for text in shell for _, command in shell_lines(text)):
+        server.start()  # before any block has used torch, whose threads do not survive a fork
 
     def call(words: list[str]) -> int:
         here.send(words)
         return int(here.recv())
 
     failed = play(blocks, call)
-    here.send(None)
-    server.join()
+    if server.pid is not None:
+        here.send(None)
+        server.join()
     if failed:
         sys.exit(f"FAILED {failed}")
 
