@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import os
+import platform
+import tempfile
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-from preceptor.cli.console import emit_json
+from preceptor.cli.console import emit_json, say
+from preceptor.core import PreceptorError
+
+NEEDED = ("preceptor", "torch", "torchvision", "timm")
+EXTRAS = {
+    "ray": ("ray",),
+    "onnx": ("onnx", "onnxruntime", "onnxscript"),
+    "hf": ("transformers",),
+    "s3": ("s3fs",),
+    "tensorboard": ("tensorboard",),
+}
+SMALLEST_DISK = 2**30
 
 
 def doctor(
@@ -15,6 +33,163 @@ def doctor(
 ) -> None:
     """Say which versions, devices and caches there are, and what is broken.
 
+    Exits with 1 if something is broken; an extra that is not installed is no fault.
+
     Example: preceptor doctor --zoo zoo/
     """
-    emit_json({"zoo": zoo})
+    problems: list[str] = []
+    findings: dict[str, Any] = {
+        "versions": _versions(problems),
+        "extras": {name: _extra(name, packages) for name, packages in EXTRAS.items()},
+        "devices": _devices(problems),
+        "cache": _cache(problems),
+    }
+    if zoo is not None:
+        findings["zoo"] = _zoo(zoo, problems)
+    findings["problems"] = problems
+    if json:
+        emit_json(findings)
+    else:
+        for line in _lines(findings):
+            say(line)
+    if problems:
+        raise typer.Exit(1)
+
+
+def _versions(problems: list[str]) -> dict[str, str]:
+    """Versions of what must be there; a package that is installed but cannot be imported is broken."""
+    found = {"python": platform.python_version()}
+    for package in NEEDED:
+        try:
+            import_module(package)
+            found[package] = version(package)
+        except (ImportError, OSError, RuntimeError, PackageNotFoundError) as error:
+            found[package] = "broken"
+            reason = (str(error).strip().splitlines() or ["no message"])[0]
+            problems.append(f"{package} cannot be used ({reason}); pip install --force-reinstall {package}")
+    return found
+
+
+def _extra(name: str, packages: tuple[str, ...]) -> dict[str, Any]:
+    absent = [package for package in packages if find_spec(package) is None]
+    installed = {package: _version(package) for package in packages if package not in absent}
+    return {
+        "installed": installed,
+        "absent": absent,
+        "get": f"pip install 'preceptor[{name}]'" if absent else None,
+    }
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "of unknown version"
+
+
+def _devices(problems: list[str]) -> dict[str, Any]:
+    import psutil
+
+    memory = psutil.virtual_memory()
+    found: dict[str, Any] = {
+        "cpu": {"cores": os.cpu_count(), "memory": memory.total, "available": memory.available},
+        "cuda": [],
+        "mps": False,
+    }
+    try:
+        import torch
+
+        # A driver that is too old makes the first call fail; that is a finding, not the end of the visit.
+        for index in range(torch.cuda.device_count()):
+            device = torch.cuda.get_device_properties(index)
+            torch.zeros(1, device=f"cuda:{index}")
+            found["cuda"].append({"name": device.name, "memory": device.total_memory})
+        found["mps"] = torch.backends.mps.is_available()
+    except ImportError:
+        pass  # named among the versions
+    except (RuntimeError, AssertionError) as error:
+        problems.append(
+            f"a CUDA device is there and does not work ({str(error).strip().splitlines()[0]}); use --device cpu"
+        )
+    return found
+
+
+def _cache(problems: list[str]) -> dict[str, Any]:
+    import psutil
+
+    from preceptor.zoo.cache import FeatureCache
+
+    try:
+        cache = FeatureCache()
+    except PreceptorError as error:
+        problems.append(str(error))
+        return {"location": None}
+    found: dict[str, Any] = {
+        "location": str(cache.root),
+        "limit": cache.limit,
+        "bytes": 0,
+        "entries": 0,
+        "free": None,
+    }
+    try:
+        cache.root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=cache.root):
+            pass
+        entries = cache.entries()
+        free = psutil.disk_usage(str(cache.root)).free
+        found |= {"bytes": sum(entry.size for entry in entries), "entries": len(entries), "free": free}
+        if free < SMALLEST_DISK:
+            problems.append(
+                f"the disk of the cache has {_size(free)} left; free some, or move the cache with PRECEPTOR_CACHE"
+            )
+    except OSError as error:
+        problems.append(
+            f"the cache in {cache.root} cannot be written ({error.strerror}); set PRECEPTOR_CACHE to a folder of yours"
+        )
+    return found
+
+
+def _zoo(url: str, problems: list[str]) -> dict[str, list[str]]:
+    """What is wrong with each teacher; ``python:`` teachers are not run, since a check-up gives no trust."""
+    from preceptor.zoo import Zoo
+
+    opened = Zoo(url)
+    if not opened.exists():
+        problems.append(f"there is no zoo at {url!r}; `preceptor zoo add` makes one")
+        return {}
+    found = {name: opened.verify(name) for name in opened.names()}
+    problems += [f"teacher {name}: {'; '.join(wrong)}" for name, wrong in found.items() if wrong]
+    return found
+
+
+def _lines(findings: dict[str, Any]) -> list[str]:
+    lines = [", ".join(f"{name} {number}" for name, number in findings["versions"].items())]
+    for name, extra in findings["extras"].items():
+        installed = ", ".join(f"{package} {number}" for package, number in extra["installed"].items())
+        lines.append(
+            f"extra {name}: {installed}"
+            if not extra["absent"]
+            else f"extra {name}: not installed; {extra['get']}"
+        )
+    cpu = findings["devices"]["cpu"]
+    lines.append(
+        f"CPU: {cpu['cores']} cores, {_size(cpu['available'])} of {_size(cpu['memory'])} memory free"
+    )
+    for index, device in enumerate(findings["devices"]["cuda"]):
+        lines.append(f"cuda:{index}: {device['name']}, {_size(device['memory'])}")
+    if findings["devices"]["mps"]:
+        lines.append("mps: Apple's GPU")
+    if not findings["devices"]["cuda"] and not findings["devices"]["mps"]:
+        lines.append("no GPU that torch can use: training runs on the CPU")
+    cache = findings["cache"]
+    if cache["location"] is not None:
+        shares = f"{_size(cache['bytes'])} of at most {_size(cache['limit'])} in {cache['entries']} entries"
+        lines.append(f"cache: {cache['location']}, {shares}")
+    for name, wrong in findings.get("zoo", {}).items():
+        lines.append(f"teacher {name}: {'; '.join(wrong) or 'good'}")
+    verdict = [f"BROKEN: {problem}" for problem in findings["problems"]]
+    return lines + (verdict or ["nothing is broken"])
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.1f} MiB"
