@@ -6,8 +6,11 @@ Nothing heavy is imported before a command runs, so that ``--help`` answers at o
 from __future__ import annotations
 
 import sys
+from typing import NoReturn
 
 import typer
+from typer import Context
+from typer.core import TyperGroup
 
 from preceptor.cli.cache import cache_app
 from preceptor.cli.demo import demo
@@ -20,15 +23,37 @@ from preceptor.cli.use import export, predict
 from preceptor.cli.zoo import zoo_app
 from preceptor.core import PreceptorError
 
+IN_ORDER_OF_USE = (
+    "demo",
+    "doctor",
+    "zoo",
+    "train",
+    "rank",
+    "run",
+    "distill",
+    "predict",
+    "export",
+    "report",
+    "cache",
+)
+
+
+class _InOrderOfUse(TyperGroup):
+    """Typer would list groups of commands after all single commands."""
+
+    def list_commands(self, ctx: Context) -> list[str]:
+        return sorted(self.commands, key=IN_ORDER_OF_USE.index)
+
+
 app = typer.Typer(
     name="preceptor",
+    cls=_InOrderOfUse,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Pick the right teacher out of a zoo of pre-trained classifiers, and distil it into your student "
     "although its classes are others than yours.\n\nNew here? Try: preceptor demo",
 )
 
-# In the order of use.
 app.command(rich_help_panel="Start")(demo)
 app.command(rich_help_panel="Start")(doctor)
 app.add_typer(zoo_app, name="zoo", rich_help_panel="Teachers")
@@ -41,6 +66,8 @@ app.command(rich_help_panel="Use")(export)
 app.command(rich_help_panel="Use")(report)
 app.add_typer(cache_app, name="cache", rich_help_panel="Use")
 
+TYPERS_INTERRUPT = 130  # typer ends with this, and without a word, when Ctrl-C stops a command
+
 
 def main() -> None:
     """Entry point: 0 done, 1 failed (one line says what and how to fix it), 2 wrong call."""
@@ -50,5 +77,13 @@ def main() -> None:
         typer.echo(f"preceptor: {error}", err=True)
         sys.exit(1)
     except KeyboardInterrupt:
-        typer.echo("preceptor: interrupted; what was finished is kept", err=True)
-        sys.exit(1)
+        _interrupted()
+    except SystemExit as stop:
+        if stop.code != TYPERS_INTERRUPT:
+            raise
+        _interrupted()
+
+
+def _interrupted() -> NoReturn:
+    typer.echo("preceptor: interrupted; what was finished is kept", err=True)
+    sys.exit(1)
