@@ -1,0 +1,146 @@
+"""The whole story on embedded data: letters teach digits.
+
+A zoo of small networks is trained on rendered characters, ranked for the task of reading digits from a few noisy
+samples, and the first and the last of the ranking are distilled into students, beside students without a teacher.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from preceptor.core import PreceptorError, Ranking
+from preceptor.data import Task
+from preceptor.demo.settings import LETTER_TEACHERS, METHOD, METHOD_OPTIONS, METRICS, Settings
+from preceptor.demo.students import Arm, gain_sentence, train_arm
+from preceptor.demo.teachers import build_zoo
+from preceptor.files import write_atomically
+from preceptor.rank.ranking import rank
+from preceptor.report import write_report
+from preceptor.report.bridge import read_bridge
+from preceptor.zoo import Zoo
+
+__all__ = ["Settings", "run_demo"]
+
+Notify = Callable[[str], None]
+
+
+def run_demo(
+    out: str | os.PathLike[str],
+    *,
+    seeds: int = 3,
+    settings: Settings | None = None,
+    notify: Notify = lambda text: None,
+    show_ranking: Callable[[Ranking], None] = lambda ranking: None,
+) -> dict[str, Any]:
+    """Build or read the zoo, rank it, distil, compare, and write a report.
+
+    Finished parts in `out` are used again, so an interrupted demonstration goes on where it stopped.
+
+    Args:
+        out: Folder for the zoo, the ranking, the runs and the report.
+        seeds: How many students of each kind.
+        settings: Sizes.
+        notify: Told what happens, line by line.
+        show_ranking: Called with the ranking.
+
+    Returns:
+        All numbers, as JSON can hold them.
+    """
+    if seeds < 1:
+        raise PreceptorError(f"seeds {seeds} came; at least 1 was expected")
+    settings, folder, start = settings or Settings(), Path(out), time.perf_counter()
+    folder.mkdir(parents=True, exist_ok=True)
+    notify(f"1. A zoo of teachers in {folder / 'zoo'}: small networks that read characters")
+    zoo = build_zoo(folder, settings, notify)
+    task = Task(settings.target)
+    notify(f"2. Which one helps to read digits from {settings.per_class} samples of each?")
+    ranking = _rank(zoo, task, folder)
+    show_ranking(ranking)
+    letters, flows = _flows(ranking)
+    notify(f"3. How letters become digits: what reaches each digit in the transport plan of {letters}")
+    for flow in flows:
+        notify(f"  {flow['text']}")
+    arms = _arms(zoo, ranking, task, folder, seeds, settings, notify)
+    sentences = [gain_sentence(arm, arms["alone"]) for name, arm in arms.items() if name != "alone"]
+    notify("5. What it gained, on test images in fonts that nobody was trained on")
+    for line in (*map(str, arms.values()), *sentences):
+        notify(f"  {line}")
+    _write_story(folder, ranking, arms, sentences, settings)
+    report = write_report(folder, folder / "report.html", task=task, title="Letters teach digits")
+    return {
+        "folder": str(folder), "report": str(report), "task": settings.target, "seeds": seeds,
+        "ranking": [{"name": row.name, "rank": row.rank, "scores": dict(row.scores)} for row in ranking.rows],
+        "flows": {"teacher": letters, "flows": flows},
+        "students": {name: arm.to_json() for name, arm in arms.items()},
+        "sentences": sentences, "method": METHOD, "method_options": dict(METHOD_OPTIONS),
+        "seconds": time.perf_counter() - start,
+    }  # fmt: skip
+
+
+def _rank(zoo: Zoo, task: Task, folder: Path) -> Ranking:
+    ranking = rank(zoo, task, METRICS, cache=str(folder / "cache"), confidence=True)
+    _ = ranking.best  # raises where nothing could be ranked
+    write_atomically(folder / "ranking.json", ranking.to_json().encode())
+    return ranking
+
+
+def _flows(ranking: Ranking) -> tuple[str, list[dict[str, Any]]]:
+    """The strongest flows into each digit from the best teacher of letters."""
+    rows = [row for row in ranking.rows if row.name in LETTER_TEACHERS and "bridge" in row.details]
+    bridge = read_bridge(rows[0].name, rows[0].details) if rows else None
+    if bridge is None:
+        raise PreceptorError("no teacher of letters could be assessed; remove the folder and try again")
+    found: dict[str, list[tuple[str, float]]] = {}
+    for flow in bridge.flows():
+        found.setdefault(flow.task, []).append((flow.teacher, flow.share))
+    return bridge.teacher, [_flow(digit, found[digit]) for digit in sorted(found)]
+
+
+def _flow(digit: str, sources: list[tuple[str, float]]) -> dict[str, Any]:
+    (first, share), *others = sources
+    then = ", ".join(f"{name} {part:.0%}" for name, part in others)
+    text = f"{first} → {digit}   {share:.0%}" + (f"   then {then}" if then else "")
+    return {"digit": digit, "from": [{"letter": name, "share": part} for name, part in sources], "text": text}
+
+
+def _arms(
+    zoo: Zoo, ranking: Ranking, task: Task, folder: Path, seeds: int, settings: Settings, notify: Notify
+) -> dict[str, Arm]:
+    ranked = [row.name for row in ranking.rows if row.rank is not None]
+    notify(
+        f"4. Students with the same budget: alone, from the first ({ranked[0]}) and from the last ({ranked[-1]})"
+    )
+    who = {
+        "alone": ("alone", None),
+        "worst": (f"from {ranked[-1]}", ranked[-1]),
+        "best": (f"from {ranked[0]}", ranked[0]),
+    }
+    return {
+        key: train_arm(shown, name and f"{zoo.url}/{name}", task, folder, seeds, settings, notify)
+        for key, (shown, name) in who.items()
+    }
+
+
+def _write_story(
+    folder: Path, ranking: Ranking, arms: Mapping[str, Arm], sentences: list[str], settings: Settings
+) -> None:
+    """pipeline.json, from which the report is made; nothing was chosen by the test split."""
+    best = arms["best"]
+    first = f"ranked {len(ranking.rows)} teachers by {ranking.metric}; first: {best.teacher}"
+    story = {
+        "teacher": best.teacher,
+        "accuracy": best.mean,
+        "baseline_accuracy": arms["alone"].mean,
+        "verdict": [first, *sentences],
+        "trials": [
+            {"teacher": arm.teacher, "path": str(arm.paths[0].relative_to(folder))} for arm in arms.values()
+        ],
+        "arms": [arm.to_json() for arm in arms.values()],
+        "config": {"student": settings.arch, "method": METHOD, "task": settings.target},
+    }
+    write_atomically(folder / "pipeline.json", json.dumps(story, indent=2).encode())
