@@ -160,3 +160,13 @@ def test_on_a_gpu_a_graph_can_record_it():
         logits.mul_(2)
     graph.replay()
     torch.testing.assert_close(recorded, sinkhorn_distance(p, logits.softmax(1), cost).sum())
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("epsilon", [0.1, 0.01])
+def test_on_a_gpu_sinkhorn_finishes_what_the_launch_leaves(epsilon):
+    given = problem(m=50, n=50, shared=True, epsilon=epsilon)
+    result = sinkhorn(given["p"].cuda(), given["q"].cuda(), given["cost"].cuda(), epsilon)
+    exact = sinkhorn(given["p"].double(), given["q"].double(), given["cost"].double(), epsilon, tolerance=1e-9)
+    assert result.converged.all()
+    torch.testing.assert_close(result.value.cpu().double(), exact.value, atol=1e-3, rtol=1e-3)

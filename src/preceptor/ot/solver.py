@@ -8,6 +8,7 @@ from itertools import repeat
 import torch
 from torch import Tensor
 
+from . import fused
 from .newton import marginal_error, polish
 from .scaling import Scaling, coarse_start, gibbs_kernel, mass_floor, safe_range
 
@@ -67,7 +68,10 @@ def solve(
     patience = _patience(q.shape[1], max_iterations)
     narrow = highest / reachable <= safe_range(p.dtype) and tolerance >= FINEST_FLOAT32
     precision = p.dtype if narrow else torch.float64
-    solution = _scale(p, q, cost, reachable, highest, tolerance, patience, beta0, precision)
+    if narrow and fused.takes(p, q):
+        solution = _fuse(p, q, cost, reachable, tolerance, patience, beta0)
+    else:
+        solution = _scale(p, q, cost, reachable, highest, tolerance, patience, beta0, precision)
     left = max_iterations - solution.iterations
     if reachable > epsilon:
         solution.error.fill_(torch.inf)  # until it is measured at the given epsilon
@@ -121,6 +125,22 @@ def _scale(
         parts.append((*(column.to(p.dtype) for column in columns), spent + state.iterations))
     alpha, beta, error, iterations = zip(*parts, strict=True)
     return Solution(torch.cat(alpha), torch.cat(beta), torch.cat(error), max(iterations))
+
+
+def _fuse(
+    p: Tensor,
+    q: Tensor,
+    cost: Tensor,
+    epsilon: float,
+    tolerance: float,
+    max_iterations: int,
+    beta0: Tensor | None,
+) -> Solution:
+    """All problems in one launch on a CUDA device."""
+    from .triton_sinkhorn import solve_fused
+
+    found = solve_fused(p.clamp_min(mass_floor(p.dtype)), q, cost, epsilon, tolerance, max_iterations, beta0)
+    return Solution(found.alpha, found.beta, found.error, int(found.iterations.max()))
 
 
 def _rows_at_once(p: Tensor, q: Tensor, cost: Tensor, precision: torch.dtype) -> int:
