@@ -27,9 +27,6 @@ SHELL = re.compile(r"[|&;<>$`*?~(){}#!]|\\$")
 
 def serve(requests: Connection) -> None:
     """Run commands in forked children, one after the other, and answer with their exit status."""
-    for module in LOADED:
-        importlib.import_module(module)
-
     while (words := requests.recv()) is not None:
         child = os.fork()
         if child == 0:
@@ -109,6 +106,8 @@ def main() -> None:
     server = multiprocessing.get_context("fork").Process(target=serve, args=(there,))
     shell = [block["text"] for block in blocks if block["language"] == "bash"]
     if any(is_plain(command) for text in shell for _, command in shell_lines(text)):
+        for module in LOADED:
+            importlib.import_module(module)
         server.start()  # before any block has used torch, whose threads do not survive a fork
 
     def call(words: list[str]) -> int:
