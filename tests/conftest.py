@@ -6,6 +6,9 @@ import os
 
 import pytest
 
+# Tests run side by side, and the results of several engines are compared to the last digit: one thread each.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 
 @pytest.fixture(scope="session", autouse=True)
 def _cache_folder(tmp_path_factory):
