@@ -1,147 +1,185 @@
 """Many trainings side by side on one GPU, in one process.
 
 Small students leave a GPU idle: their steps are hundreds of launches of tiny kernels. A pack trains all students that
-share data, order of data and teacher at once: the batch is drawn and augmented once, the teacher sees it once, each
-student runs on its own stream, and the whole step is one CUDA graph. Students of a pack therefore differ in nothing
-but their method, which makes their differences paired comparisons. On the CPU the same code runs without the graph.
+share the data and its order at once: the batch is drawn and augmented once, each teacher sees it once, each student
+runs on its own stream, and the whole step is one CUDA graph. Students of a pack see the same batches, which makes
+their differences paired comparisons; the random numbers come from a generator of the pack's own, so that students of
+different packs with one seed see the same batches too. On the CPU the same code runs without the graph.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from preceptor.core import ModelOutput
-from preceptor.data.augment import Shift
-from preceptor.distill.losses import METHODS, Context, Method, Step
+from experiments.images import Images
+from experiments.passes import clean_outputs, normalised
+from experiments.schedule import Schedule
+from preceptor.core import ModelOutput, Outputs
+from preceptor.distill.losses import Context, Method, Step
 
 
-@dataclass(frozen=True)
-class Images:
-    """Small images on the device, as bytes."""
+@dataclass(eq=False)
+class Tutor:
+    """A teacher at work in a pack, and what methods are told about it."""
 
-    pixels: Tensor  # (N, C, H, W) uint8
-    labels: Tensor  # (N,) int64
-
-    def subset(self, rows: Tensor) -> Images:
-        """The given rows."""
-        return Images(self.pixels[rows], self.labels[rows])
+    network: nn.Module
+    classes: tuple[str, ...]
+    centers: Tensor  # (C_T, d) means of its features over its own training set
+    outputs: Outputs  # its clean outputs over the students' training set
 
 
-@dataclass(frozen=True)
-class Schedule:
-    """The paper's training: SGD with steps in the learning rate."""
-
-    epochs: int = 200
-    batch_size: int = 256
-    rate: float = 0.1
-    factor: float = 0.2
-    milestones: tuple[float, ...] = (0.25, 0.5, 0.75)  # as shares of the epochs: 50, 100, 150 of 200
-    momentum: float = 0.9
-    weight_decay: float = 5e-4
-
-    def rate_at(self, epoch: int) -> float:
-        """The learning rate of an epoch."""
-        return self.rate * self.factor ** sum(epoch >= share * self.epochs for share in self.milestones)
-
-
-@dataclass
+@dataclass(eq=False)
 class Student:
     """One training of a pack."""
 
     network: nn.Module
-    method: str | type[Method]
-    options: dict
+    method: type[Method]
+    options: dict[str, Any] = field(default_factory=dict)
+    tutor: Tutor | None = None
+    rate_scale: float = 1.0  # fine-tuning starts from a smaller rate
     accuracy: float = float("nan")
     final_loss: float = float("nan")
 
 
-def _method(student: Student) -> type[Method]:
-    return METHODS[student.method] if isinstance(student.method, str) else student.method
+@dataclass(frozen=True)
+class Scene:
+    """What all students of a pack share."""
+
+    data: Images
+    classes: tuple[str, ...]
+    mean: Tensor  # (C,)
+    std: Tensor  # (C,)
+    schedule: Schedule
+    seed: int
+    compiled: bool = False
+
+
+def context_of(scene: Scene, student: Student) -> Context:
+    """What the student's method may know before training."""
+    sample = normalised(scene.data.pixels[:2], scene.mean, scene.std)
+    was_training = student.network.training
+    with torch.no_grad():
+        shape = student.network.eval().outputs(sample)
+        taught = None if student.tutor is None else student.tutor.network.outputs(sample)
+    student.network.train(was_training)
+    context = Context(
+        student_classes=scene.classes, student_shape=shape, teacher_classes=(), teacher_shape=None,
+        teacher_classifier=None, teacher_bias=None, teacher_centers=None, train_outputs=None,
+        num_train=len(scene.data), seed=scene.seed, train_labels=scene.data.labels.cpu(),
+    )  # fmt: skip
+    if student.tutor is None:
+        return context
+    head = student.tutor.network.classifier
+    return replace(
+        context, teacher_classes=student.tutor.classes, teacher_shape=taught,
+        teacher_classifier=head.weight.detach().float().cpu(), teacher_bias=head.bias.detach().float().cpu(),
+        teacher_centers=student.tutor.centers, train_outputs=student.tutor.outputs,
+    )  # fmt: skip
+
+
+LessonKey = tuple[Tutor | None, type | None]
+Lesson = tuple[Tensor, ModelOutput | None]
 
 
 class Pack:
-    """Students that see the same batches and the same teacher."""
+    """Students that see the same batches.
 
-    def __init__(
-        self, students: Sequence[Student], data: Images, classes: tuple[str, ...], teacher: nn.Module | None,
-        teacher_facts: dict, mean: Tensor, std: Tensor, schedule: Schedule, seed: int, compiled: bool = False,
-    ) -> None:  # fmt: skip
-        self.students, self.data, self.teacher, self.schedule, self.seed = (
-            students,
-            data,
-            teacher,
-            schedule,
-            seed,
-        )
-        self.device = data.pixels.device
-        self.mean, self.std = mean.view(1, -1, 1, 1), std.view(1, -1, 1, 1)
+    Args:
+        students: Their networks are trained in place.
+        scene: Data, classes, schedule, seed.
+        graphed: Record the step as a CUDA graph. A pack whose methods talk to the host cannot be.
+    """
+
+    def __init__(self, students: Sequence[Student], scene: Scene, graphed: bool = True) -> None:
+        self.students, self.scene, self.data, self.schedule = students, scene, scene.data, scene.schedule
+        self.device = scene.data.pixels.device
+        self.graphed = graphed and self.device.type == "cuda"
+        self.batch = min(self.schedule.batch_size, len(self.data))
         self.rate = torch.zeros((), device=self.device)
         self.progress = torch.zeros((), device=self.device)
-        self.rows = torch.zeros(schedule.batch_size, dtype=torch.long, device=self.device)
+        self.rows = torch.zeros(self.batch, dtype=torch.long, device=self.device)
+        self.draws = torch.zeros(self.batch, self.data.draws, device=self.device)
         self.losses = torch.zeros(len(students), device=self.device)
-        context = self._context(classes, teacher_facts)
-        self.methods = [_method(s)(context, **s.options).to(self.device) for s in students]
-        self.forwards: list[Callable[[Tensor], ModelOutput]] = [s.network.outputs for s in students]
-        self.teach = teacher.outputs if teacher is not None else None
-        if compiled:
-            self.forwards = [torch.compile(s.network.outputs, dynamic=False) for s in students]
-            self.teach = torch.compile(teacher.outputs, dynamic=False) if teacher is not None else None
-        self.parameters = [
-            p
-            for s, m in zip(students, self.methods, strict=True)
-            for p in (*s.network.parameters(), *m.parameters())
-        ]
+        self.methods = [s.method(context_of(scene, s), **s.options).to(self.device) for s in students]
+        # In the order in which students name them; one pass serves all students of a teacher.
+        self.tutors = list(dict.fromkeys(s.tutor for s in students if s.tutor is not None))
+        self.forwards = [self._forward(s.network) for s in students]
+        self.teach = {tutor: self._forward(tutor.network) for tutor in self.tutors}
+        groups = [[p for p in (*s.network.parameters(), *m.parameters()) if p.requires_grad]
+                  for s, m in zip(students, self.methods, strict=True)]  # fmt: skip
+        self.parameters = [p for group in groups for p in group]
+        scales = [s.rate_scale for s, group in zip(students, groups, strict=True) for _ in group]
+        # Positions among the parameters by the scale of their learning rate.
+        self.rates = {scale: [k for k, own in enumerate(scales) if own == scale] for scale in set(scales)}
         self.velocity = [torch.zeros_like(p) for p in self.parameters]
-        self.num_classes = len(classes)
-        self.augment = Shift()
+        self.streams: list[torch.cuda.Stream] = []
         self.graph: torch.cuda.CUDAGraph | None = None
 
-    def _context(self, classes: tuple[str, ...], facts: dict) -> Context:
-        sample = self._normalised(self.data.pixels[:2].float() / 255)
-        with torch.no_grad():
-            modes = [s.network.training for s in self.students]
-            student = self.students[0].network.eval().outputs(sample)
-            for s, mode in zip(self.students, modes, strict=True):
-                s.network.train(mode)
-            taught = self.teacher.outputs(sample) if self.teacher is not None else None
-        return Context(
-            student_classes=classes, student_shape=student, teacher_shape=taught, num_train=len(self.data.labels),
-            seed=self.seed, train_labels=self.data.labels.cpu(), **facts,
-        )  # fmt: skip
+    def _forward(self, network: nn.Module) -> Callable[[Tensor], ModelOutput]:
+        return torch.compile(network.outputs, dynamic=False) if self.scene.compiled else network.outputs
 
-    def _normalised(self, images: Tensor) -> Tensor:
-        images = (images - self.mean) / self.std
-        return images.contiguous(memory_format=torch.channels_last)
+    def _precision(self) -> AbstractContextManager:
+        if self.device.type != "cuda":
+            return nullcontext()
+        # Without its cache of casted weights: a graph would keep the copies of the step that was recorded.
+        return torch.autocast("cuda", torch.bfloat16, cache_enabled=False)
+
+    def _view(self) -> Tensor:
+        return normalised(self.data.view(self.rows, self.draws), self.scene.mean, self.scene.std)
+
+    def _lessons(self, view: Tensor) -> dict[LessonKey, Lesson]:
+        """The batch and what each teacher says about it; once more for methods that add views to it."""
+        lessons: dict[LessonKey, Lesson] = {}
+        for student, method in zip(self.students, self.methods, strict=True):
+            key = lesson_key(student, method)
+            if key in lessons:
+                continue
+            seen = view if key[1] is None else method.expand(view)
+            taught = None
+            if student.tutor is not None:
+                with torch.no_grad(), self._precision():
+                    taught = self.teach[student.tutor](seen)
+            lessons[key] = (seen, taught)
+        return lessons
+
+    def _labels(self) -> dict[str, Tensor]:
+        labels = self.data.labels[self.rows]
+        return {
+            "labels": labels,
+            "targets": nn.functional.one_hot(labels, len(self.scene.classes)).float(),
+            "weights": torch.ones_like(labels, dtype=torch.float32),
+            "indices": self.rows,
+        }
+
+    def _study(self, place: int, lesson: Lesson, labels: dict[str, Tensor]) -> None:
+        """Forward and backward of one student."""
+        seen, taught = lesson
+        with self._precision():
+            out = self.forwards[place](seen)
+        step = Step(images=seen, student=out, teacher=taught, progress=self.progress, **labels)
+        loss = torch.stack(list(self.methods[place](step).values())).sum()
+        loss.backward()
+        self.losses[place] = loss.detach()
 
     def _step(self) -> None:
-        pixels = self.data.pixels[self.rows]
-        labels = self.data.labels[self.rows]
-        view = self._normalised(
-            self.augment(pixels, torch.rand(len(pixels), 3, device=self.device)).float() / 255
-        )
-        targets = nn.functional.one_hot(labels, self.num_classes).float()
-        weights = torch.ones_like(labels, dtype=torch.float32)
-        precision = torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False)
-        taught = None
-        if self.teach is not None:
-            with torch.no_grad(), precision:
-                taught = self.teach(view)
-        main = torch.cuda.current_stream() if self.device.type == "cuda" else None
-        for place, (forward, method) in enumerate(zip(self.forwards, self.methods, strict=True)):
-            if main is not None:
-                self.streams[place].wait_stream(main)
-            with torch.cuda.stream(self.streams[place]) if main is not None else torch.enable_grad():
-                with precision:
-                    out = forward(view)
-                step = Step(view, labels, targets, weights, self.rows, out, taught, self.progress)
-                loss = torch.stack(list(method(step).values())).sum()
-                loss.backward()
-                self.losses[place] = loss.detach()
+        lessons, labels = self._lessons(self._view()), self._labels()
+        main = torch.cuda.current_stream() if self.streams else None
+        for place, (student, method) in enumerate(zip(self.students, self.methods, strict=True)):
+            lesson = lessons[lesson_key(student, method)]
+            if main is None:
+                self._study(place, lesson, labels)
+                continue
+            self.streams[place].wait_stream(main)
+            with torch.cuda.stream(self.streams[place]):
+                self._study(place, lesson, labels)
         if main is not None:
             for stream in self.streams:
                 main.wait_stream(stream)
@@ -153,15 +191,15 @@ class Pack:
         torch._foreach_add_(grads, self.parameters, alpha=self.schedule.weight_decay)
         torch._foreach_mul_(self.velocity, self.schedule.momentum)
         torch._foreach_add_(self.velocity, grads)
-        torch._foreach_sub_(self.parameters, torch._foreach_mul(self.velocity, self.rate))
+        for scale, places in self.rates.items():
+            moves = torch._foreach_mul([self.velocity[k] for k in places], self.rate * scale)
+            torch._foreach_sub_([self.parameters[k] for k in places], moves)
         torch._foreach_zero_(grads)
 
     def _capture(self) -> None:
         """Warm up, put everything back as it was, then record one step."""
-        self.streams = [torch.cuda.Stream() for _ in self.students]
         kept = [t.clone() for t in self._state()]
-        for p in self.parameters:
-            p.grad = torch.zeros_like(p)
+        self.streams = [torch.cuda.Stream() for _ in self.students]
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -173,37 +211,49 @@ class Pack:
         with torch.cuda.graph(self.graph):
             self._step()
         with torch.no_grad():
-            torch._foreach_copy_(self._state(), kept)
+            for tensor, before in zip(self._state(), kept, strict=True):
+                tensor.copy_(before)
             torch._foreach_zero_([p.grad for p in self.parameters])
 
     def _state(self) -> list[Tensor]:
-        buffers = [
-            b
-            for s, m in zip(self.students, self.methods, strict=True)
-            for b in (*s.network.buffers(), *m.buffers())
-        ]
-        floats = [b for b in buffers if b.is_floating_point()]
-        return [p.data for p in self.parameters] + self.velocity + floats
+        """Everything a step changes."""
+        buffers = [b for s, m in zip(self.students, self.methods, strict=True)
+                   for b in (*s.network.buffers(), *m.buffers())]  # fmt: skip
+        return [p.data for p in self.parameters] + self.velocity + buffers
+
+    def waits_for_host(self) -> list[int]:
+        """Positions of students whose step cannot be recorded, found by doing one that must not synchronise."""
+        for p in self.parameters:
+            p.grad = torch.zeros_like(p)
+        kept = [t.clone() for t in self._state()]
+        found = []
+        self._step()  # compiles, and lets libraries choose kernels, which may synchronise
+        lessons, labels = self._lessons(self._view()), self._labels()
+        for place, (student, method) in enumerate(zip(self.students, self.methods, strict=True)):
+            torch.cuda.set_sync_debug_mode("error")
+            try:
+                self._study(place, lessons[lesson_key(student, method)], labels)
+            except RuntimeError:
+                found.append(place)
+            finally:
+                torch.cuda.set_sync_debug_mode("default")
+        with torch.no_grad():
+            for tensor, before in zip(self._state(), kept, strict=True):
+                tensor.copy_(before)
+        return found
 
     def train(self, on_epoch: Callable[[int, float], None] | None = None) -> float:
         """Run all epochs; returns the seconds they took without capture."""
         for s in self.students:
             s.network.train()
-        if self.device.type == "cuda":
+        for p in self.parameters:
+            p.grad = torch.zeros_like(p)
+        if self.graphed:
             self._capture()
-        else:
-            for p in self.parameters:
-                p.grad = torch.zeros_like(p)
-        torch.manual_seed(self.seed)
+        chance = torch.Generator(self.device).manual_seed(self.scene.seed)
         started = time.perf_counter()
-        steps = len(self.data.labels) // self.schedule.batch_size
         for epoch in range(self.schedule.epochs):
-            self.rate.fill_(self.schedule.rate_at(epoch))
-            self.progress.fill_(epoch / self.schedule.epochs)
-            order = torch.randperm(len(self.data.labels), device=self.device)
-            for rows in order[: steps * self.schedule.batch_size].view(steps, -1):
-                self.rows.copy_(rows)
-                self._step() if self.graph is None else self.graph.replay()
+            self._epoch(epoch, chance)
             if on_epoch is not None:
                 on_epoch(epoch, time.perf_counter() - started)
         if self.device.type == "cuda":
@@ -212,16 +262,33 @@ class Pack:
             student.final_loss = loss
         return time.perf_counter() - started
 
+    def _epoch(self, epoch: int, chance: torch.Generator) -> None:
+        self.rate.fill_(self.schedule.rate_at(epoch))
+        self.progress.fill_(epoch / self.schedule.epochs)
+        steps = len(self.data) // self.batch
+        order = torch.randperm(len(self.data), device=self.device, generator=chance)
+        draws = torch.rand(steps, *self.draws.shape, device=self.device, generator=chance)
+        for number, rows in enumerate(order[: steps * self.batch].view(steps, -1)):
+            self.rows.copy_(rows)
+            self.draws.copy_(draws[number])
+            self._step() if self.graph is None else self.graph.replay()
+            if epoch == number == 0 or number == steps - 1:
+                for method in self.methods:
+                    if (between := getattr(method, "between_epochs", None)) is not None:
+                        between()
+
     @torch.no_grad()
     def evaluate(self, data: Images, batch_size: int = 1000) -> None:
-        """Write each student's accuracy on the given images."""
-        hits = torch.zeros(len(self.students), device=self.device)
-        for start in range(0, len(data.labels), batch_size):
-            view = self._normalised(data.pixels[start : start + batch_size].float() / 255)
-            labels = data.labels[start : start + batch_size]
-            for place, student in enumerate(self.students):
-                student.network.eval()
-                with torch.autocast(self.device.type, torch.bfloat16):
-                    hits[place] += (student.network.outputs(view).logits.argmax(1) == labels).sum()
-        for student, hit in zip(self.students, hits.tolist(), strict=True):
-            student.accuracy = hit / len(data.labels)
+        """Write each student's accuracy on the given images; a student that diverged has none."""
+        for student in self.students:
+            logits = clean_outputs(student.network, data, self.scene.mean, self.scene.std, batch_size, False)[
+                1
+            ]
+            student.accuracy = float((logits.argmax(1) == data.labels).float().mean())
+            if not bool(logits.isfinite().all()) or not math.isfinite(student.final_loss):
+                student.accuracy = float("nan")
+
+
+def lesson_key(student: Student, method: Method) -> LessonKey:
+    """Students with one key see the same images and the same answers of one teacher."""
+    return student.tutor, None if type(method).expand is Method.expand else type(method)

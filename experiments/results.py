@@ -2,54 +2,80 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import platform
 import subprocess
 import sys
 from collections.abc import Iterable
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import torch
 
-RESULTS = Path(__file__).resolve().parent.parent / "results"
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "results"
 
 
-def evidence() -> dict:
+def evidence() -> dict[str, Any]:
     """What a reader needs to believe and repeat a number."""
-    device = (
-        torch.cuda.get_device_name()
-        if torch.cuda.is_available()
-        else platform.processor() or platform.machine()
-    )
     return {
-        "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": _command(sys.argv),
         "commit": os.environ.get("PRECEPTOR_COMMIT") or _commit(),
-        "hardware": device,
+        "date": datetime.now(UTC).date().isoformat(),
+        "hardware": torch.cuda.get_device_name() if torch.cuda.is_available() else _processor(),
         "python": platform.python_version(),
         "torch": torch.__version__,
     }
 
 
+def _command(arguments: list[str]) -> str:
+    """The command with the caller's own folders as words: ``--data DATA``."""
+    words = [Path(arguments[0]).name]
+    for before, word in itertools.pairwise(arguments):
+        words.append(before.lstrip("-").upper() if before.startswith("--") and "/" in word else word)
+    return " ".join(words)
+
+
 def _commit() -> str | None:
-    asked = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    asked = subprocess.run(
+        ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False, cwd=ROOT
+    )
     return asked.stdout.strip() or None
 
 
-def read(path: Path) -> list[dict]:
-    """All rows of a file; none where there is no file."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    named = (line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.machine())
 
 
-def append(path: Path, rows: Iterable[dict]) -> None:
+def read(path: Path) -> list[dict[str, Any]]:
+    """All rows of a file; none where there is no file.
+
+    A last line that is cut short, by a machine that went away while writing, is not a row; its run is repeated.
+    """
+    rows = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            print(f"{path.name}: a line is cut short and left out")
+    return rows
+
+
+def append(path: Path, rows: Iterable[dict[str, Any]]) -> None:
     """Add rows, each with the evidence of this process."""
     path.parent.mkdir(parents=True, exist_ok=True)
     proof = evidence()
+    lines = [json.dumps({**row, "evidence": proof}, sort_keys=True, allow_nan=False) + "\n" for row in rows]
+    cut = path.exists() and not path.read_bytes().endswith(b"\n") and path.stat().st_size
     with path.open("a") as file:
-        for row in rows:
-            file.write(json.dumps({**row, "evidence": proof}, sort_keys=True) + "\n")
-
-
-def key(row: dict, fields: Iterable[str]) -> str:
-    """What makes two rows the same run."""
-    return json.dumps([row.get(field) for field in fields], sort_keys=True)
+        file.write(("\n" if cut else "") + "".join(lines))
+        file.flush()
+        os.fsync(file.fileno())

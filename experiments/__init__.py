@@ -1,0 +1,1 @@
+"""The paper's tables and figures: trainings packed onto one GPU, measurements, and the page that shows them."""

@@ -1,0 +1,78 @@
+"""Write docs/results.md and its figures from results/*.jsonl."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from experiments import results
+from experiments.bars import bars
+from experiments.book import NOT_RUN, Book, table
+from experiments.items import ITEMS
+from experiments.jobs import PAPER, SMOKE
+
+ORDER = ("tab02", "fig03", "fig05", "few", "search", "tab04", "tab05", "tab06", "tab07", "tab08", "tab09", "tab10",
+         "fig06", "fig07", "fig08", "fig09", "tab13", "fig10")  # fmt: skip
+HEAD = """# Results
+
+Written by `experiments/report.py` from the rows in `results/`; not to be edited. For each table and figure of the paper
+it says what the paper has and what we have. A mean is followed by ± the standard deviation over seeds and, in brackets,
+their number. Every row names its command, commit, seed, hardware and versions. "{not_run}": there are none.
+"""
+
+
+def page(book: Book, folder: Path) -> str:
+    """The page; figures go to `folder`."""
+    parts = [HEAD.format(not_run=NOT_RUN).strip(), "## Bars", _bars(book)]
+    parts += ["## Where the numbers come from", _origin(book)]
+    for name in ORDER:
+        parts += [
+            f"## {ITEMS[name].TITLE}",
+            f"`python experiments/run.py {name}`",
+            ITEMS[name].section(book, folder),
+        ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _bars(book: Book) -> str:
+    lines = [[bar.claim, f"**{bar.verdict}**", bar.detail] for bar in bars(book)]
+    return table(["bar", "verdict", "numbers"], lines).replace("---:", "---")
+
+
+def _origin(book: Book) -> str:
+    """Rows of each file with their seeds, machines and commits."""
+    lines = []
+    for path in sorted(book.folder.glob("*.jsonl")):
+        rows = book.rows(path.stem)
+        proofs = [row.get("evidence", {}) for row in rows]
+        seeds = sorted({row["seed"] for row in rows if isinstance(row.get("seed"), int)})
+        machines = ", ".join(
+            name for name, _ in Counter(p.get("hardware") or "?" for p in proofs).most_common()
+        )
+        commits = ", ".join(dict.fromkeys((p.get("commit") or "?")[:8] for p in proofs))
+        versions = ", ".join(dict.fromkeys(p.get("torch") or "?" for p in proofs))
+        lines.append(
+            [f"`{path.name}`", len(rows), ", ".join(map(str, seeds)), machines, f"torch {versions}", commits]
+        )
+    return table(["rows", "number", "seeds", "hardware", "versions", "commits"], lines)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Write the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--results", type=Path, default=results.RESULTS)
+    parser.add_argument("--out", type=Path, default=results.ROOT / "docs")
+    parser.add_argument("--scale", choices=("smoke", "paper"), default="paper")
+    args = parser.parse_args(arguments)
+    book = Book(args.results, SMOKE if args.scale == "smoke" else PAPER)
+    args.out.mkdir(parents=True, exist_ok=True)
+    (args.out / "results.md").write_text(page(book, args.out / "figures"))
+    print(f"{args.out / 'results.md'}")
+
+
+if __name__ == "__main__":
+    main()

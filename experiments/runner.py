@@ -1,0 +1,196 @@
+"""Runs jobs in packs within a budget of seconds; what is done stays done."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+
+from experiments import results
+from experiments.jobs import Job, TeacherSpec
+from experiments.lab import Lab, save, teachers_of
+from experiments.packed import Pack, Scene, Tutor
+from experiments.plan import Pace, Part, packs
+
+
+def done(lab: Lab, jobs: Iterable[Job]) -> dict[Job, dict[str, Any]]:
+    """The jobs that have their row, with it."""
+    files: dict[str, list[dict[str, Any]]] = {}
+    found = {}
+    for job in jobs:
+        rows = files.setdefault(job.experiment, results.read(lab.results / f"{job.experiment}.jsonl"))
+        row = next((row for row in rows if job.matches(row)), None)
+        if row is not None:
+            found[job] = row
+    return found
+
+
+class Runner:
+    """Trains what is missing.
+
+    Args:
+        lab: Data, teachers, device.
+        budget: Seconds after which nothing more is started; a pack that would not end in time is not started.
+        size: Students in one pack at most.
+        log: Where to say what happens.
+    """
+
+    def __init__(
+        self, lab: Lab, budget: float = math.inf, size: int = 16, log: Callable[[str], None] = print
+    ) -> None:
+        self.lab, self.size, self.log = lab, size, log
+        self.pace = Pace(lab.work / "pace.json")
+        self.started, self.budget = time.perf_counter(), budget
+
+    @property
+    def left(self) -> float:
+        """Seconds left."""
+        return self.budget - (time.perf_counter() - self.started)
+
+    def run(self, jobs: Sequence[Job]) -> int:
+        """Train in order of priority; returns how many jobs are still without a row."""
+        have = done(self.lab, jobs)
+        todo = [job for job in jobs if job not in have]
+        self.log(f"{len(have)} of {len(jobs)} trainings are there, {len(todo)} to do")
+        eager = [job for job in todo if job.method in self.pace.eager]
+        plain = [job for job in todo if job.method not in self.pace.eager]
+        for some, graphed in ((plain, True), (eager, False)):
+            for parts in packs(some, self.size, lambda job, stage: self.lab.stage_path(job, stage).exists()):
+                self._pack(self._ready(parts), graphed)
+        left = len(jobs) - len(done(self.lab, jobs))
+        self.log(f"{left} trainings left" if left else "all trainings are there")
+        return left
+
+    def forecast(self, jobs: Sequence[Job]) -> int:
+        """Say what there is to do and how long it may take; nothing is read or trained."""
+        have = done(self.lab, jobs)
+        todo = [job for job in jobs if job not in have]
+        total = 0.0
+        planned = packs(todo, self.size, lambda job, stage: self.lab.stage_path(job, stage).exists())
+        for parts in planned:
+            kind = self.lab.scale.kind(parts[0].job.data)
+            images = (parts[0].job.per_class or kind.per_class) * len(kind.chosen(parts[0].job.task))
+            seconds = self.pace.estimate([(p.job.student, float(images * p.job.epochs)) for p in parts])
+            total += seconds
+            self.log(f"{self._where(parts[0].job)}: {len(parts)} students, about {seconds:.0f} s")
+        missing = self.lab.missing(spec for job in todo for spec in teachers_of(job))
+        self.log(f"{len(have)} of {len(jobs)} are there; {len(planned)} packs, about {total / 60:.0f} minutes, "
+                 f"after {len(missing)} teachers")  # fmt: skip
+        return len(todo)
+
+    def _ready(self, parts: list[Part]) -> list[Part]:
+        """Without the second stages whose first was not started."""
+        return [p for p in parts if p.stage == 0 or self.lab.stage_path(p.job, p.stage - 1).exists()]
+
+    def _pack(self, parts: list[Part], graphed: bool) -> None:
+        if not parts or not self._teachers([spec for part in parts for spec in teachers_of(part.job)]):
+            return
+        fitting = self._fitting(parts, graphed)
+        if len(fitting) < len(parts):
+            names = ", ".join(f"{p.job.student} {p.job.name}" for p in parts[len(fitting) :])
+            self.log(f"no time for {self._where(parts[0].job)}: {names}")
+        if fitting:
+            self._train(fitting, graphed)
+
+    def _teachers(self, specs: Iterable[TeacherSpec]) -> bool:
+        """Train the teachers that are missing, those of one task together; False where time does not allow."""
+        missing = self.lab.missing(specs)
+        for key in dict.fromkeys((s.data, s.task, s.seed, s.epochs) for s in missing):
+            some = [s for s in missing if (s.data, s.task, s.seed, s.epochs) == key]
+            images = len(self.lab.task(key[0], key[1])[0]) * key[3]
+            passes = [(spec.arch, images) for spec in some]
+            if self.pace.estimate(passes) > self.left:
+                self.log(f"no time for teachers {', '.join(spec.name for spec in some)}")
+                return False
+            began = time.perf_counter()
+            seconds = self.lab.train_teachers(some)
+            self.pace.learn(passes, seconds, time.perf_counter() - began - seconds)
+            self.log(f"teachers {', '.join(spec.name for spec in some)} ({seconds:.0f} s)")
+        return True
+
+    def _fitting(self, parts: list[Part], graphed: bool) -> list[Part]:
+        """As many of them, from the first, as end within the budget."""
+        passes = self._passes(parts)
+        counts = range(len(parts), 0, -1)
+        fits = next((n for n in counts if self.pace.estimate(passes[:n], not graphed) <= self.left), 0)
+        return parts[:fits]
+
+    def _passes(self, parts: list[Part]) -> list[tuple[str, float]]:
+        job = parts[0].job
+        images = len(self.lab.images(job)[0])
+        return [(p.job.student, float(images * self.lab.schedule(job, images).epochs)) for p in parts]
+
+    def _train(self, parts: list[Part], graphed: bool) -> None:
+        began = time.perf_counter()
+        job = parts[0].job
+        train, test = self.lab.images(job)
+        source = self.lab.source(job.data)
+        schedule = self.lab.schedule(job, len(train))
+        scene = Scene(train, self.lab.task(job.data, job.task)[2], source.mean, source.std, schedule, job.seed,
+                      self.lab.compiled)  # fmt: skip
+        pack = Pack(self._students(parts, scene), scene, graphed)
+        if pack.graphed and (found := pack.waits_for_host()):
+            self._apart(parts, found)
+            return
+        seconds = pack.train()
+        if any(part.last for part in parts):
+            pack.evaluate(test)
+        self._keep(parts, pack, seconds)
+        self.pace.learn(self._passes(parts), seconds, time.perf_counter() - began - seconds, not graphed)
+
+    def _students(self, parts: list[Part], scene: Scene) -> list[Any]:
+        tutors: dict[TeacherSpec, Tutor] = {}
+        students = []
+        for part in parts:
+            job, probe = part.job, None
+            if job.teacher in teachers_of(job) and job.teacher not in tutors:
+                tutors[job.teacher] = self.lab.tutor(job, scene.data)
+            if job.method in ("probe-kd", "sinkhorn+probe"):
+                probe = self.lab.probe(job, tutors[job.teacher].outputs)
+            students.append(self.lab.pupil(job, part.stage, tutors.get(job.teacher), probe))
+        return students
+
+    def _apart(self, parts: list[Part], found: list[int]) -> None:
+        """Students whose step waits for the host train outside of a graph, so that the others need not."""
+        waiting = [part for place, part in enumerate(parts) if place in found]
+        self.pace.remember_eager(part.job.method for part in waiting)
+        self.log(f"not for a graph: {', '.join(sorted({p.job.method for p in waiting}))}")
+        torch.cuda.empty_cache()
+        self._pack([part for part in parts if part not in waiting], True)
+        self._pack(waiting, False)
+
+    def _keep(self, parts: list[Part], pack: Pack, seconds: float) -> None:
+        rows: dict[str, list[dict[str, Any]]] = {}
+        for part, student in zip(parts, pack.students, strict=True):
+            if not part.last:
+                save(student.network, self.lab.stage_path(part.job, part.stage))
+                continue
+            if part.job.keep:
+                save(student.network, self.lab.student_path(part.job))
+            rows.setdefault(part.job.experiment, []).append(self._row(part.job, pack, student, seconds))
+        for experiment, some in rows.items():
+            results.append(self.lab.results / f"{experiment}.jsonl", some)
+        told = ", ".join(f"{p.job.student} {p.job.name} " + (f"{100 * s.accuracy:.1f}" if p.last else "…")
+                         for p, s in zip(parts, pack.students, strict=True))  # fmt: skip
+        self.log(f"{self._where(parts[0].job)} ({seconds:.0f} s, {self.left:.0f} s left): {told}")
+
+    def _row(self, job: Job, pack: Pack, student: Any, seconds: float) -> dict[str, Any]:
+        sound = math.isfinite(student.accuracy)
+        return {
+            **job.identity(), "options": job.settings(), "overlap": self.overlap(job),
+            "batch": pack.batch, "epochs_run": pack.schedule.epochs, "seconds": round(seconds / len(pack.students), 2),
+            "diverged": not sound, "accuracy": student.accuracy if sound else None,
+            "loss": student.final_loss if math.isfinite(student.final_loss) else None,
+        }  # fmt: skip
+
+    def overlap(self, job: Job) -> float:
+        """The share of the student's classes that the teacher knows."""
+        own = self.lab.task(job.data, job.task)[2]
+        return len(set(self.lab.task(job.teacher.data, job.teacher.task)[2]) & set(own)) / len(own)
+
+    def _where(self, job: Job) -> str:
+        few = "" if job.per_class is None else f", {job.per_class} a class"
+        return f"{job.experiment} {job.data} task {job.task} seed {job.seed}{few}"
