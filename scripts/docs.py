@@ -1,7 +1,7 @@
 """Write the parts of the docs that come from the code and from results: docs/cli.md and the table in docs/choosing.md.
 
-    python scripts/docs.py            writes them
-    python scripts/docs.py --check    says which are out of date, and exits with 1 if any is
+python scripts/docs.py            writes them
+python scripts/docs.py --check    says which are out of date, and exits with 1 if any is
 """
 
 from __future__ import annotations
@@ -165,7 +165,9 @@ def pages() -> dict[Path, str]:
 def main() -> int:
     """Write the pages, or check them."""
     stale = [
-        path for path, text in pages().items() if not path.exists() or path.read_text(encoding="utf-8") != text
+        path
+        for path, text in pages().items()
+        if not path.exists() or path.read_text(encoding="utf-8") != text
     ]
     if "--check" in sys.argv[1:]:
         for path in stale:

@@ -92,7 +92,9 @@ def play(blocks: list[dict[str, Any]], call: Callable[[list[str]], int]) -> str 
             exec(compile("\n" * (line - 1) + text, page, "exec"), namespace)
         except Exception as error:
             traceback.print_exc()
-            own = [entry.lineno for entry in traceback.extract_tb(error.__traceback__) if entry.filename == page]
+            own = [
+                entry.lineno for entry in traceback.extract_tb(error.__traceback__) if entry.filename == page
+            ]
             at = error.lineno if isinstance(error, SyntaxError) else own[0] if own else line
             return f"{page}:{at}: {type(error).__name__}: {error}"
     return None

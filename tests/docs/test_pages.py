@@ -26,11 +26,16 @@ def test_relative_links_lead_somewhere(page: Path) -> None:
         assert aim.exists(), f"{name(page)}: {target} leads nowhere"
         if anchor and aim.suffix == ".md":
             found = anchors(aim.read_text(encoding="utf-8"))
-            assert anchor in found, f"{name(page)}: {aim.name} has no heading {anchor}; it has {sorted(found)}"
+            assert anchor in found, (
+                f"{name(page)}: {aim.name} has no heading {anchor}; it has {sorted(found)}"
+            )
 
 
 def test_links_are_found_outside_code_only() -> None:
-    text = 'See [a](a.md#x "title") and ![b](b.png), not `[c](c.md)` nor [d](https://d).\n```\n[e](e.md)\n```\n<img src="f.png">'
+    text = (
+        'See [a](a.md#x "title") and ![b](b.png), not `[c](c.md)` nor [d](https://d).\n'
+        '```\n[e](e.md)\n```\n<img src="f.png">'
+    )
     assert links(text) == ["a.md#x", "b.png", "f.png"]
 
 

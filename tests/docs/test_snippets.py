@@ -55,7 +55,11 @@ def test_readme_has_its_two_commands_marked() -> None:
         pytest.skip("the README has no commands")
     for marker in ("<!-- demo command -->", "<!-- test command -->"):
         assert text.count(marker) == 1, f"README.md: {marker} must stand before one block"
-    setup = [block.skipped for block in BLOCKS["README.md"] if block.skipped in ("the demo command", "the test command")]
+    setup = [
+        block.skipped
+        for block in BLOCKS["README.md"]
+        if block.skipped in ("the demo command", "the test command")
+    ]
     assert sorted(setup) == ["the demo command", "the test command"]
 
 
@@ -96,7 +100,10 @@ def test_blocks_are_found_with_their_lines() -> None:
         (4, "python", None), (9, "bash", "needs a network"), (13, "bash", None), (25, "python", None),
     ]  # fmt: skip
     assert blocks("page.md", "<!-- demo command -->\n```bash\nx\n```")[0].skipped == "the demo command"
-    assert blocks("page.md", "<!-- not run: far away -->\n\nWords between.\n\n```bash\nx\n```")[0].skipped is None
+    assert (
+        blocks("page.md", "<!-- not run: far away -->\n\nWords between.\n\n```bash\nx\n```")[0].skipped
+        is None
+    )
     with pytest.raises(ValueError, match=r"page\.md:1: the fence is never closed"):
         blocks("page.md", "```bash\nx\n")
 
