@@ -224,6 +224,24 @@ def table(results):
     return "\n".join(lines)
 
 
+def goals(results):
+    """What was asked of these figures, and whether they meet it."""
+    lines = []
+    for r in results:
+        faster, whole = (
+            r["times_faster_than_reference"]["sinkhorn"],
+            r["all_together_over_sinkhorn_plus_logme"],
+        )
+        rest = r["all_together_seconds"] - r["seconds"]["probe"]
+        rest /= r["seconds"]["sinkhorn"] + r["seconds"]["logme"]
+        lines.append(
+            f"- {r['shape']['N']:,} x {r['shape']['d']:,}: `sinkhorn` at least 3 times faster than the reference: "
+            f"{'met' if faster >= 3 else 'missed'} ({faster:.2f}). All metrics in less than twice `sinkhorn` + "
+            f"`logme`: {'met' if whole < 2 else 'missed'} ({whole:.2f}; {rest:.2f} less the time of `probe`)."
+        )
+    return "\n".join(lines)
+
+
 def write(results, facts):
     out = ROOT / "results" / "benchmarks" / "ranking.json"
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -239,7 +257,7 @@ def write(results, facts):
         f"{facts['date']}, {facts['threads']} thread(s), {facts['clock']} time on "
         f"{facts['processor']}, numpy {facts['numpy']}, torch {facts['torch']}. "
         "Times faster than the faster of the two published LogME algorithms in plain numpy.\n\n"
-        f"{table(results)}\n"
+        f"{table(results)}\n\n{goals(results)}\n"
     )
     page = ROOT / "docs" / "performance.md"
     begin, end = "<!-- ranking:begin -->", "<!-- ranking:end -->"
