@@ -79,6 +79,18 @@ class Ranking:
                 return row
         raise KeyError(f"no teacher {name!r} in this ranking; it has {[row.name for row in self.rows]}")
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: every teacher with its scores, or why it has none."""
+        from preceptor.notebook import table
+
+        metrics = list(dict.fromkeys([self.metric, *(name for row in self.rows for name in row.scores)]))
+        rows = [
+            (row.rank, row.name, *(row.scores.get(name) for name in metrics), "; ".join(row.reasons.values()))
+            for row in self.rows
+        ]
+        caption = f"{self.task.get('name', 'the task')}: teachers by {self.metric}, best first"
+        return table(["#", "teacher", *metrics, "remark"], rows, caption)
+
     def to_json(self, indent: int | None = 2) -> str:
         """The whole ranking as JSON; `Ranking.from_json` reads it back."""
         return json.dumps(asdict(self), indent=indent)

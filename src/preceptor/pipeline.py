@@ -53,6 +53,18 @@ class PipelineResult:
     path: Path
     config: Mapping[str, Any] = field(default_factory=dict)
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the verdict, every trial and the ranking."""
+        from preceptor.notebook import paragraphs, table
+
+        rows = [
+            (trial.teacher or "none (plain student)", f"{100 * trial.validation_accuracy:.1f} %",
+             "kept" if trial.teacher == self.teacher else "")
+            for trial in self.trials
+        ]  # fmt: skip
+        trials = table(["teacher", "accuracy on validation data", ""], rows)
+        return paragraphs(self.verdict) + trials + self.ranking._repr_html_()
+
     def to_json(self) -> dict[str, Any]:
         """The content of pipeline.json."""
         return {

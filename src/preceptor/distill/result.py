@@ -35,6 +35,24 @@ class Result:
         """Whether the distilled student ended below the plain one."""
         return self.baseline_accuracy is not None and self.accuracy < self.baseline_accuracy
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: accuracy against the baseline, what was trained, and the curve."""
+        from preceptor.notebook import curve, paragraphs, table
+
+        baseline = None if self.baseline_accuracy is None else f"{100 * self.baseline_accuracy:.1f} %"
+        facts = [
+            ("accuracy on the test split", f"{100 * self.accuracy:.1f} %"),
+            ("plain student", baseline),
+            ("method", self.config.get("method")),
+            ("epochs, seconds", f"{len(self.history)}, {self.seconds:.1f}"),
+            ("run folder", self.path),
+        ]
+        watched = [r.get("validation_accuracy", r.get("test_accuracy")) for r in self.history]
+        shown = table(
+            ["Student", str(self.config.get("arch", ""))], [fact for fact in facts if fact[1] is not None]
+        )
+        return shown + curve(watched, "accuracy over epochs") + paragraphs(self.notes)
+
     def to_json(self) -> dict[str, Any]:
         """The content of result.json."""
         last = dict(self.history[-1]) if self.history else {}

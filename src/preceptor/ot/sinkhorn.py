@@ -59,6 +59,29 @@ class SinkhornResult:
         ]
         return torch.cat(parts) + offset
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: how good the solution is, and the mean plan."""
+        from preceptor.notebook import MOST_CELLS, heat, table
+
+        count, classes = len(self.value), self.cost.numel()
+        facts = [
+            ("problems", f"{count}, {self.cost.shape[0]} x {self.cost.shape[1]} classes"),
+            ("value, mean", float(self.value.mean())),
+            ("transport cost, mean", float(self.transport_cost.mean())),
+            ("marginal error, largest", float(self.error.max())),
+            ("converged", f"{int(self.converged.sum())} of {count} in {self.iterations} iterations"),
+        ]
+        shown = table(["Sinkhorn", f"epsilon {self.epsilon:g}"], facts)
+        return shown + (
+            heat(self._mean_plan().tolist(), "mean transport plan") if classes <= MOST_CELLS else ""
+        )
+
+    def _mean_plan(self) -> Tensor:
+        cost = self.cost - self.cost.amin()
+        rows = max(1, 2**18 // cost.numel())  # plans at a time
+        pairs = zip(self.p.split(rows), self.beta.split(rows), strict=True)
+        return sum(_plan(p, beta, cost, self.epsilon).sum(dim=0) for p, beta in pairs) / len(self.p)  # type: ignore[return-value]
+
 
 def sinkhorn(
     p: Tensor,
