@@ -82,9 +82,10 @@ def read_story(
             "`distill`, `train` or `run` wrote"
         )
     config: Mapping[str, Any] = runs[-1].config if runs else {}
-    evidence = (
-        _evidence(config, config.get("data", {})) if runs else _evidence(ranking.evidence, ranking.task)
-    )  # type: ignore[union-attr]
+    if runs or ranking is None:
+        evidence = _evidence(config, config.get("data", {}))
+    else:
+        evidence = _evidence(ranking.evidence, ranking.task)
     name = (
         config.get("data", {}).get("name") or (ranking.task.get("name") if ranking else None) or folder.name
     )
@@ -113,7 +114,7 @@ def _runs(folder: Path, pipeline: Mapping[str, Any] | None) -> list[Run]:
     """The plain student first, then the others; the one that was kept last."""
     if pipeline is not None:
         trials = sorted(pipeline["trials"], key=lambda trial: trial["teacher"] == pipeline["teacher"])
-        names = {trial["path"]: trial["teacher"] or "plain student" for trial in trials}
+        names = {trial["path"]: trial.get("name") or trial["teacher"] or "plain student" for trial in trials}
         return [_run(folder / path, name) for path, name in names.items()]
     if not (folder / "config.json").exists():
         return []
