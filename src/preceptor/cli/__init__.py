@@ -6,10 +6,9 @@ Nothing heavy is imported before a command runs, so that ``--help`` answers at o
 from __future__ import annotations
 
 import sys
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import typer
-from typer import Context
 from typer.core import TyperGroup
 
 from preceptor.cli.cache import cache_app
@@ -41,7 +40,7 @@ IN_ORDER_OF_USE = (
 class _InOrderOfUse(TyperGroup):
     """Typer would list groups of commands after all single commands."""
 
-    def list_commands(self, ctx: Context) -> list[str]:
+    def list_commands(self, ctx: Any) -> list[str]:
         return sorted(self.commands, key=IN_ORDER_OF_USE.index)
 
 

@@ -8,7 +8,6 @@ import tempfile
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer

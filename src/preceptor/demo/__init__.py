@@ -10,12 +10,13 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from preceptor.core import PreceptorError, Ranking
+from preceptor.core import PreceptorError, Ranking, RankingRow
 from preceptor.data import Task
-from preceptor.demo.settings import LETTER_TEACHERS, METHOD, METHOD_OPTIONS, METRICS, Settings
+from preceptor.demo.settings import METHOD, METHOD_OPTIONS, METRICS, STORYTELLER, Settings
 from preceptor.demo.students import Arm, gain_sentence, train_arm
 from preceptor.demo.teachers import build_zoo
 from preceptor.files import write_atomically
@@ -61,8 +62,8 @@ def run_demo(
     notify(f"2. Which one helps to read digits from {settings.per_class} samples of each?")
     ranking = _rank(zoo, task, folder)
     show_ranking(ranking)
-    letters, flows = _flows(ranking)
-    notify(f"3. How letters become digits: what reaches each digit in the transport plan of {letters}")
+    flows = _flows(ranking)
+    notify("3. How letters become digits: what reaches each digit in the transport plan of letters")
     for flow in flows:
         notify(f"  {flow['text']}")
     arms = _arms(zoo, ranking, task, folder, seeds, settings, notify)
@@ -75,7 +76,7 @@ def run_demo(
     return {
         "folder": str(folder), "report": str(report), "task": settings.target, "seeds": seeds,
         "ranking": [{"name": row.name, "rank": row.rank, "scores": dict(row.scores)} for row in ranking.rows],
-        "flows": {"teacher": letters, "flows": flows},
+        "flows": flows,
         "students": {name: arm.to_json() for name, arm in arms.items()},
         "sentences": sentences, "method": METHOD, "method_options": dict(METHOD_OPTIONS),
         "seconds": time.perf_counter() - start,
@@ -83,22 +84,35 @@ def run_demo(
 
 
 def _rank(zoo: Zoo, task: Task, folder: Path) -> Ranking:
-    ranking = rank(zoo, task, METRICS, cache=str(folder / "cache"), confidence=True)
-    _ = ranking.best  # raises where nothing could be ranked
+    """The ranking, with the transport plans of its first teacher and of the storyteller."""
+    cache = str(folder / "cache")
+    ranking = rank(zoo, task, METRICS, cache=cache, confidence=True)
+    first = Path(ranking.best).name
+    teller = rank(zoo, task, METRICS, cache=cache, teachers=[STORYTELLER])[STORYTELLER]  # out of the journal
+    rows = [replace(row, details=_details(row, teller, keep_plan=row.name == first)) for row in ranking.rows]
+    ranking = replace(ranking, rows=tuple(rows))
     write_atomically(folder / "ranking.json", ranking.to_json().encode())
     return ranking
 
 
-def _flows(ranking: Ranking) -> tuple[str, list[dict[str, Any]]]:
-    """The strongest flows into each digit from the best teacher of letters."""
-    rows = [row for row in ranking.rows if row.name in LETTER_TEACHERS and "bridge" in row.details]
-    bridge = read_bridge(rows[0].name, rows[0].details) if rows else None
+def _details(row: RankingRow, teller: RankingRow, keep_plan: bool) -> dict[str, Any]:
+    if row.name == teller.name:
+        return dict(teller.details)
+    return {name: value for name, value in row.details.items() if name != "bridge" or keep_plan}
+
+
+def _flows(ranking: Ranking) -> list[dict[str, Any]]:
+    """The letters that send most to each digit."""
+    bridge = read_bridge(STORYTELLER, ranking[STORYTELLER].details)
     if bridge is None:
-        raise PreceptorError("no teacher of letters could be assessed; remove the folder and try again")
+        reasons = "; ".join(ranking[STORYTELLER].reasons.values())
+        raise PreceptorError(
+            f"{STORYTELLER} could not be assessed ({reasons}); remove {ranking.zoo} and try again"
+        )
     found: dict[str, list[tuple[str, float]]] = {}
     for flow in bridge.flows():
         found.setdefault(flow.task, []).append((flow.teacher, flow.share))
-    return bridge.teacher, [_flow(digit, found[digit]) for digit in sorted(found)]
+    return [_flow(digit, found[digit]) for digit in sorted(found)]
 
 
 def _flow(digit: str, sources: list[tuple[str, float]]) -> dict[str, Any]:
@@ -111,18 +125,16 @@ def _flow(digit: str, sources: list[tuple[str, float]]) -> dict[str, Any]:
 def _arms(
     zoo: Zoo, ranking: Ranking, task: Task, folder: Path, seeds: int, settings: Settings, notify: Notify
 ) -> dict[str, Arm]:
+    """Students alone, from the last and from the first of the ranking, and from the storyteller."""
     ranked = [row.name for row in ranking.rows if row.rank is not None]
-    notify(
-        f"4. Students with the same budget: alone, from the first ({ranked[0]}) and from the last ({ranked[-1]})"
-    )
-    who = {
-        "alone": ("alone", None),
-        "worst": (f"from {ranked[-1]}", ranked[-1]),
-        "best": (f"from {ranked[0]}", ranked[0]),
-    }
+    who = {"alone": None, "worst": ranked[-1], STORYTELLER: STORYTELLER, "best": ranked[0]}
+    if STORYTELLER in (ranked[0], ranked[-1]):
+        del who[STORYTELLER]
+    shown = ", ".join(f"from {name}" for name in who.values() if name)
+    notify(f"4. Students with the same budget, {seeds} of each: alone, {shown}")
     return {
-        key: train_arm(shown, name and f"{zoo.url}/{name}", task, folder, seeds, settings, notify)
-        for key, (shown, name) in who.items()
+        key: train_arm(name and f"{zoo.url}/{name}", task, folder, seeds, settings, notify)
+        for key, name in who.items()
     }
 
 
@@ -138,7 +150,8 @@ def _write_story(
         "baseline_accuracy": arms["alone"].mean,
         "verdict": [first, *sentences],
         "trials": [
-            {"teacher": arm.teacher, "path": str(arm.paths[0].relative_to(folder))} for arm in arms.values()
+            {"name": arm.name, "teacher": arm.teacher, "path": str(arm.paths[0].relative_to(folder))}
+            for arm in arms.values()
         ],
         "arms": [arm.to_json() for arm in arms.values()],
         "config": {"student": settings.arch, "method": METHOD, "task": settings.target},

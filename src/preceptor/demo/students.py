@@ -20,10 +20,14 @@ CURVE_POINTS = 8  # evaluations during the first seed's training
 class Arm:
     """Students that differ in nothing but their seed."""
 
-    name: str
     teacher: str | None  # None: no teacher
     accuracies: tuple[float, ...]  # on the test split, one a seed
     paths: tuple[Path, ...]
+
+    @property
+    def name(self) -> str:
+        """What it is called in tables."""
+        return "alone" if self.teacher is None else f"from {self.teacher}"
 
     @property
     def mean(self) -> float:
@@ -49,7 +53,6 @@ class Arm:
 
 
 def train_arm(
-    name: str,
     teacher: str | None,
     task: Task,
     folder: Path,
@@ -58,7 +61,8 @@ def train_arm(
     notify: Callable[[str], None],
 ) -> Arm:
     """Train one student for each seed, all with the same budget; finished ones in `folder` are read."""
-    runs = folder / "runs" / ("plain" if teacher is None else f"from-{Path(teacher).name}")
+    short = None if teacher is None else Path(teacher).name
+    runs = folder / "runs" / ("plain" if short is None else f"from-{short}")
     accuracies, paths = [], []
     for place in range(seeds):
         seed = settings.first_seed + place
@@ -72,10 +76,10 @@ def train_arm(
             result = train(task, student=settings.arch, **shared)
         else:
             result = distill(settings.arch, task, teacher, METHOD, **METHOD_OPTIONS, **shared)
-        notify(f"  {name}, seed {seed}: {100 * result.accuracy:.1f} %")
+        notify(f"  {short or 'alone'}, seed {seed}: {100 * result.accuracy:.1f} %")
         accuracies.append(result.accuracy)
         paths.append(runs / f"seed-{seed}")
-    return Arm(name, teacher and Path(teacher).name, tuple(accuracies), tuple(paths))
+    return Arm(short, tuple(accuracies), tuple(paths))
 
 
 def gain_sentence(arm: Arm, plain: Arm) -> str:

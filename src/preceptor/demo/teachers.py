@@ -49,7 +49,7 @@ def _teacher(folder: Path, zoo: Zoo, name: str, settings: Settings) -> Card:
     )
     train(
         task, student=settings.arch, recipe="quick", out=run, seed=len(name), resume=True, device="cpu",
-        write_centers=True, evaluate_every=how["epochs"], **how,
+        evaluate_every=how["epochs"], **how,
     )  # fmt: skip
     return zoo.add(f"run:{run}", name=name)
 
@@ -57,7 +57,7 @@ def _teacher(folder: Path, zoo: Zoo, name: str, settings: Settings) -> Card:
 def _mislabelled(task: Task) -> Task:
     """The same images with their training labels dealt out anew: nothing about characters to be learnt."""
     shuffled = np.random.default_rng(0).permutation(task.train.labels)
-    images, tests = (split.load(np.arange(len(split))).numpy() for split in (task.train, task.test))
+    images, tests = (np.asarray(split.load(np.arange(len(split)))) for split in (task.train, task.test))
     return Task.from_arrays(
         images, shuffled, tests, task.test.labels, task.classes, f"{task.name} (mislabelled)"
     )
