@@ -1,5 +1,6 @@
 """The means of the solver: each has to do its part, and the solver has to choose the right one."""
 
+import sys
 import warnings
 
 import pytest
@@ -251,3 +252,27 @@ def test_anderson_takes_a_plain_step_without_history_and_where_nothing_moves():
     assert_close(history.extrapolate(), image)
     history.remember(image, torch.full((2, 3), torch.nan))
     assert_close(history.extrapolate(), image)
+
+
+def test_newton_steps_respect_forbidden_pairs(monkeypatch, means):
+    monkeypatch.setattr(solver, "_patience", lambda classes, iterations: 4)
+    p, _, cost = problem(6, 10, 10, kind="shared")
+    forbidden = torch.ones(10, 10).tril(-3).bool()
+    cost[forbidden] = torch.inf
+    allowed = (~forbidden).double()
+    q = p @ (allowed / allowed.sum(dim=1, keepdim=True))  # so that there is a plan
+    result = sinkhorn(p, q, cost, 0.02)
+    assert means["finish"] == [6]
+    assert bool(result.converged.all())
+    plan = result.plan()
+    assert float(plan[:, forbidden].max()) == 0
+    assert_close(plan.sum(dim=1), q, atol=1e-4, rtol=0)
+
+
+def test_converged_means_within_the_tolerance(monkeypatch):
+    p, q, cost = problem(3, 5, 4)
+    known = solver.solve(p, q, cost, 0.1, 1e-4, 1000, None)
+    known.error = torch.tensor([1.0e-4, 1.01e-4, 0.0], dtype=torch.float64)
+    monkeypatch.setattr(sys.modules["preceptor.ot.sinkhorn"], "solve", lambda *arguments: known)
+    with pytest.warns(SinkhornWarning):
+        assert sinkhorn(p, q, cost).converged.tolist() == [True, False, True]
