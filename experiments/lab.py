@@ -250,15 +250,16 @@ class Lab:
             return dict(self.source(job.data).superclasses)
         if value == "@conditional" and tutor is not None:
             return conditional_cost(tutor.outputs, len(self.task(job.data, job.task)[2]))
+        flags = {name: bool(job.settings().get(name)) for name in ("normalize", "center")}
         if value == "@random":  # Tab. 8, II: a network of the teacher's structure that has learnt nothing
             random = self.network(job.teacher.arch, 2, job.teacher.data, seed=job.seed).eval()
             sides = (self.class_means(random, d, t) for d, t in
                      ((job.teacher.data, job.teacher.task), (job.data, job.task)))  # fmt: skip
-            return ot.cost_matrix(*sides)
+            return ot.cost_matrix(*sides, **flags)
         if value.startswith("@shallow:"):  # Tab. 8, IV: the cost that a smaller teacher of the same task sees
             spec = shallow_spec(job, value)
             rows = self.teacher(spec).classifier.weight.detach().float().cpu()
-            return ot.cost_matrix(rows, self.class_means(self.teacher(spec), job.data, job.task))
+            return ot.cost_matrix(rows, self.class_means(self.teacher(spec), job.data, job.task), **flags)
         raise ValueError(f"option {value!r} is unknown")
 
 

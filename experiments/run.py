@@ -85,9 +85,8 @@ def main(arguments: list[str] | None = None) -> int:
         raise SystemExit("--scale smoke needs --results: toy numbers do not go where the real ones are")
     device = "cuda" if torch.cuda.is_available() else "cpu"
     torch.backends.cudnn.benchmark = True
-    torch._dynamo.config.recompile_limit = (
-        256  # one compiled forward pass for each architecture, batch and mode
-    )
+    if device == "cuda":
+        torch._dynamo.config.recompile_limit = 256  # a compiled pass for each architecture, batch and mode
     scale = scale_of(args)
     lab = Lab(scale, args.work, args.data, args.results or results.RESULTS, device,
               compiled=device == "cuda" and not args.no_compile)  # fmt: skip

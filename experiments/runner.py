@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -86,6 +87,9 @@ class Runner:
         return [p for p in parts if p.stage == 0 or self.lab.stage_path(p.job, p.stage - 1).exists()]
 
     def _pack(self, parts: list[Part], graphed: bool) -> None:
+        if self.lab.device == "cuda":
+            gc.collect()  # the graph of the pack before holds memory
+            torch.cuda.empty_cache()
         if not parts or not self._teachers([spec for part in parts for spec in teachers_of(part.job)]):
             return
         fitting = self._fitting(parts, graphed)
@@ -158,7 +162,6 @@ class Runner:
         waiting = [part for place, part in enumerate(parts) if place in found]
         self.pace.remember_eager(part.job.method for part in waiting)
         self.log(f"not for a graph: {', '.join(sorted({p.job.method for p in waiting}))}")
-        torch.cuda.empty_cache()
         self._pack([part for part in parts if part not in waiting], True)
         self._pack(waiting, False)
 

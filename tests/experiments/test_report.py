@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from experiments.bars import MISSED, REACHED, UNKNOWN, assessment, few_labels, overlaps
+from experiments.book import Book, Sample, table
+from experiments.items import few, fig05, fig07
+from experiments.items.fig07_paper import PEARSON, TASKS
+from experiments.jobs import PAPER
+
+from experiments import report, results
+from preceptor.metrics.quality import pearson
+
+
+def write(folder, experiment, jobs_and_accuracies):
+    lines = [json.dumps({**job.identity(), "options": job.settings(), "accuracy": accuracy}) for job, accuracy in
+             jobs_and_accuracies]  # fmt: skip
+    (folder / f"{experiment}.jsonl").write_text("\n".join(lines) + "\n")
+
+
+def figure_five(gain, seeds=(0, 1, 2)):
+    return [
+        (job, 0.7 + 0.001 * seed + (gain(task, seed) if job.method == "sinkhorn" else 0))
+        for task in range(6)
+        for seed in seeds
+        for job in fig05.setting(PAPER, "cifar100", "wrn-16-1", task, seed)
+        if job.name in ("none", "sinkhorn")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("gain", "seeds", "verdicts"),
+    [
+        (lambda task, seed: 0.02 + 0.001 * seed, (0, 1, 2), (REACHED, REACHED)),
+        (lambda task, seed: 0.01 + 0.001 * seed, (0, 1, 2), (REACHED, MISSED)),
+        (
+            lambda task, seed: 0.04 * (seed - 0.5),
+            (0, 1, 2),
+            (MISSED, REACHED),
+        ),  # the mean is high, the error too
+        (lambda task, seed: -0.001 if task == 5 else 0.03, (0, 1, 2), (MISSED, REACHED)),
+        (lambda task, seed: 0.0 if task == 5 else 0.03, (0, 1, 2), (REACHED, REACHED)),
+        (lambda task, seed: 0.02, (0, 1), (UNKNOWN, UNKNOWN)),
+    ],
+)
+def test_the_bar_of_figure_five(tmp_path, gain, seeds, verdicts):
+    write(tmp_path, "fig05", figure_five(gain, seeds))
+    assert tuple(bar.verdict for bar in overlaps(Book(tmp_path))) == verdicts
+
+
+@pytest.mark.parametrize(
+    ("gains", "verdicts"),
+    [
+        ({"sinkhorn": 0.03, "sinkhorn+probe": 0.06, "rkd": 0.01, "refilled": 0.02}, (REACHED, REACHED)),
+        ({"sinkhorn": 0.03, "sinkhorn+probe": 0.06, "rkd": 0.01, "refilled": 0.07}, (REACHED, MISSED)),
+        ({"sinkhorn": 0.04, "sinkhorn+probe": 0.02, "rkd": 0.01, "refilled": 0.02}, (MISSED, REACHED)),
+        ({"sinkhorn": 0.06}, (REACHED, UNKNOWN)),
+    ],
+)
+def test_the_bar_of_few_labels(tmp_path, gains, verdicts):
+    some = [
+        job
+        for task in (0, 2, 5)
+        for seed in (0, 1, 2)
+        for job in few.setting(PAPER, "cifar100", 25, task, seed, 0)
+    ]
+    write(
+        tmp_path,
+        "few",
+        [(j, 0.3 + {"none": 0.0, **gains}[j.name]) for j in some if j.name in {"none", *gains}],
+    )
+    assert tuple(bar.verdict for bar in few_labels(Book(tmp_path))) == verdicts
+
+
+def score_rows(scores, accuracies):
+    return [{"data": "cifar100", "task": task, "teacher": "wrn-40-2", "teacher_task": place, "accuracy": accuracy,
+             "scores": {name: values[place] for name, values in scores.items()}}
+            for task in range(6) for place, accuracy in enumerate(accuracies)]  # fmt: skip
+
+
+def test_the_bar_of_the_metric(tmp_path):
+    accuracies = [0.70, 0.71, 0.72, 0.75]
+    good, bad = [1.0, 2.0, 3.0, 5.0], [3.0, 2.0, 1.0, 2.5]
+    path = tmp_path / f"{fig07.SCORES}.jsonl"
+    for ours, rival, verdicts in ((good, bad, (REACHED,) * 3), (bad, good, (MISSED,) * 3)):
+        rows = score_rows({"sinkhorn": ours, "logme": rival, "leep": rival, "nce": rival}, accuracies)
+        path.write_text("\n".join(map(json.dumps, rows)) + "\n")
+        assert tuple(bar.verdict for bar in assessment(Book(tmp_path))) == verdicts
+    path.unlink()
+    assert {bar.verdict for bar in assessment(Book(tmp_path))} == {UNKNOWN}
+
+
+def test_regret_is_in_points_of_accuracy():
+    rows = score_rows({"sinkhorn": [1.0, 4.0, 3.0]}, [0.70, 0.71, 0.74])
+    assert fig07.quality(rows, "sinkhorn")["regret"] == pytest.approx(3.0)
+
+
+def test_the_papers_columns_give_its_correlations():
+    for name, printed in PEARSON.items():
+        for task, value in zip(TASKS, printed, strict=False):
+            if name in ("logme", "sinkhorn"):
+                assert pearson(task[name], task["accuracy"]) == pytest.approx(value, abs=0.035)
+    assert all(len(column) == 10 for task in TASKS for column in task.values())
+
+
+def test_the_papers_mean_gain_is_the_bars():
+    shares = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+    gains = [
+        fig05.said("cifar100", "wrn-16-1", s, "sinkhorn") - fig05.said("cifar100", "wrn-16-1", s, "none")
+        for s in shares
+    ]
+    assert sum(gains) / 6 == pytest.approx(1.71, abs=0.01)
+    assert fig05.said("cub200", "mobilenet-1.0", 0.25, "refilled") == 75.09
+
+
+def test_numbers_are_shown_with_spread_and_count():
+    assert Sample((0.68, 0.70)).shown() == "69.00 ± 1.41 (2)"
+    assert Sample((0.68,)).shown() == "68.00 (1)"
+    assert Sample(()).shown() == "not run yet"
+    assert Sample((0.02, 0.04)).error == pytest.approx(0.01)
+    assert table(["a", "b"], [["x", 1]]) == "| a | b |\n| --- | ---: |\n| x | 1 |"
+
+
+def test_gains_are_taken_within_seeds(tmp_path):
+    write(tmp_path, "fig05", figure_five(lambda task, seed: 0.01 * seed))
+    some = fig05.setting(PAPER, "cifar100", "wrn-16-1", 0, 2)
+    ours, alone = ([job for job in some if job.name == name] for name in ("sinkhorn", "none"))
+    assert Book(tmp_path).gains(ours, alone).values == pytest.approx((0.02,))
+    other = fig05.setting(PAPER, "cifar100", "wrn-16-1", 0, 1)
+    assert Book(tmp_path).gains(ours, [job for job in other if job.name == "none"]).values == ()
+
+
+def test_shorter_trainings_are_shown_where_there_are_no_others(tmp_path):
+    from dataclasses import replace
+
+    scale = replace(PAPER, epochs=60, teacher_epochs=100)
+    jobs = [job for job in fig05.setting(scale, "cifar100", "wrn-16-1", 0, 0) if job.name == "none"]
+    write(tmp_path, "fig05", [(job, 0.5) for job in jobs])
+    assert Book(tmp_path).scale_of("fig05").epochs == 60
+    assert "50.00 (1)" in fig05.section(Book(tmp_path), tmp_path)
+
+
+def test_the_page_in_the_docs_is_what_the_rows_say(tmp_path):
+    written = (results.ROOT / "docs" / "results.md").read_text()
+    assert report.page(Book(), tmp_path / "figures") == written, "run python experiments/report.py"

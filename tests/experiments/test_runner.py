@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from experiments.items import fig05
+from experiments.jobs import SMOKE, distillation
+from experiments.lab import Lab
+from experiments.packed import Pack
+from experiments.runner import Runner, done
+
+from experiments import results, run
+
+
+def jobs(*methods, **rest):
+    return [
+        distillation(SMOKE, "trial", "cifar100", "wrn-16-1", m, "wrn-40-2", 0, 0, **rest) for m in methods
+    ]
+
+
+def rows(lab):
+    return results.read(lab.results / "trial.jsonl")
+
+
+def test_rows_carry_what_a_reader_needs_and_nothing_runs_twice(lab, monkeypatch):
+    some = jobs("none", "sinkhorn")
+    assert Runner(lab).run(some) == 0
+    for row in rows(lab):
+        assert {"data", "student", "teacher", "overlap", "method", "seed", "epochs", "accuracy"} <= set(row)
+        assert {"command", "commit", "hardware", "python", "torch"} <= set(row["evidence"])
+        assert 0 <= row["accuracy"] <= 1
+        assert row["overlap"] == 1
+    monkeypatch.setattr(Pack, "train", lambda self: pytest.fail("trained again"))
+    assert Runner(lab).run(some) == 0
+    assert len(rows(lab)) == 2
+
+
+def test_an_interruption_costs_the_pack_at_work_only(lab, monkeypatch):
+    some = jobs("none", "sinkhorn", "rkd")
+    train, calls = Pack.train, []
+
+    def interrupted(self):
+        calls.append(len(self.students))
+        if len(calls) == 3:  # the teacher, one pack, then this
+            raise KeyboardInterrupt
+        return train(self)
+
+    monkeypatch.setattr(Pack, "train", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Runner(lab, size=1).run(some)
+    assert [row["method"] for row in rows(lab)] == ["none"]
+    monkeypatch.setattr(Pack, "train", train)
+    Runner(lab, size=1).run(some)
+    assert [row["method"] for row in rows(lab)] == ["none", "sinkhorn", "rkd"]
+
+
+def test_the_second_stage_goes_on_from_the_first(lab, monkeypatch):
+    (job,) = jobs("refilled")
+    begun = []
+    train = Pack.train
+
+    def noting(self):
+        begun.append(
+            (self.students[0].method.name, next(self.students[0].network.parameters()).detach().clone())
+        )
+        return train(self)
+
+    monkeypatch.setattr(Pack, "train", noting)
+    Runner(lab).run([job])
+    assert [name for name, _ in begun] == ["none", "refilled-embedding", "refilled-classifier"]
+    first = lab.student(job)
+    torch.testing.assert_close(begun[1][1], next(first.parameters()).detach())
+    handed = lab.pupil(job, 1, lab.tutor(job, lab.images(job)[0]), None).network
+    torch.testing.assert_close(begun[2][1], next(handed.parameters()).detach())
+    assert not torch.equal(begun[1][1], begun[2][1])
+    assert [row["method"] for row in rows(lab)] == ["refilled"]
+
+
+def test_no_pack_is_started_that_outlasts_the_budget(lab):
+    told = []
+    assert Runner(lab, budget=0.5, log=told.append).run(jobs("none")) == 1
+    assert not rows(lab)
+    assert any("no time" in line for line in told)
+
+
+def test_a_pack_shrinks_to_what_fits(lab):
+    some = jobs("none", "sinkhorn", "rkd")
+    lab.teacher(some[0].teacher)
+    runner = Runner(lab, budget=1000, log=lambda text: None)
+    runner.pace.paces["cnn-4"], runner.pace.setup = 10.0, 0.0  # 40 images, one epoch: 400 s a student
+    runner.run(some)
+    assert [row["method"] for row in rows(lab)] == ["none", "sinkhorn"]
+
+
+def test_a_student_that_diverges_has_a_row_without_accuracy(lab):
+    (job,) = jobs("rkd", options={"distance_weight": 1e30})
+    Runner(lab).run([job])
+    (row,) = rows(lab)
+    assert row["diverged"] is True
+    assert row["accuracy"] is None
+
+
+def test_fine_tuning_starts_from_the_teacher_under_a_new_head(lab):
+    job = distillation(SMOKE, "trial", "cifar100", "wrn-40-2", "finetune", "wrn-40-2", 5, 0)
+    network, teacher = lab.student(job), lab.teacher(job.teacher)
+    for name, value in network.state_dict().items():
+        same = torch.equal(value, teacher.state_dict()[name])
+        assert same is not name.startswith("classifier"), name
+    with pytest.raises(ValueError, match="own architecture"):
+        lab.student(distillation(SMOKE, "trial", "cifar100", "wrn-16-1", "finetune", "wrn-40-2", 5, 0))
+
+
+def test_teachers_are_trained_once_and_kept(lab):
+    (job,) = jobs("kd")
+    Runner(lab).run([job])
+    (row,) = results.read(lab.results / "teachers.jsonl")
+    assert row["arch"] == job.teacher.arch
+    again = Lab(SMOKE, lab.work, results=lab.results)
+    kept = again.teacher(job.teacher)
+    assert len(results.read(lab.results / "teachers.jsonl")) == 1
+    torch.testing.assert_close(kept.classifier.weight, lab.teacher(job.teacher).classifier.weight)
+    assert not kept.training
+
+
+def test_few_images_a_class_and_validation_images(lab):
+    (job,) = jobs("none", per_class=3, split="validation")
+    train, held = lab.images(job)
+    assert torch.bincount(train.labels).tolist() == [3] * 5
+    assert torch.bincount(held.labels).tolist() == [1] * 5
+    whole = lab.task("cifar100", 0)[0]
+    places = [{bytes(x.numpy().tobytes()) for x in part.pixels} for part in (train, held, whole)]
+    assert not places[0] & places[1]
+    assert places[0] | places[1] <= places[2]
+
+
+def test_a_line_cut_short_is_left_out_and_the_next_one_whole(tmp_path, capsys):
+    path = tmp_path / "a.jsonl"
+    results.append(path, [{"a": 1}])
+    path.write_text(path.read_text() + '{"a": 2, "b')
+    assert [row["a"] for row in results.read(path)] == [1]
+    results.append(path, [{"a": 3}])
+    assert [row["a"] for row in results.read(path)] == [1, 3]
+    assert "cut short" in capsys.readouterr().out
+
+
+def test_evidence_does_not_tell_where_the_callers_folders_are(monkeypatch):
+    monkeypatch.setattr(
+        "sys.argv", ["/some/where/run.py", "fig05", "--data", "/home/me/data", "--budget", "9"]
+    )
+    assert results.evidence()["command"] == "run.py fig05 --data DATA --budget 9"
+
+
+def test_only_picks_jobs_and_names_the_fields_on_a_mistake():
+    some = fig05.setting(SMOKE, "cifar100", "wrn-16-1", 0, 0)
+    assert [job.method for job in some if run.chosen(job, ["method=none,rkd", "seed=0"])] == ["none", "rkd"]
+    with pytest.raises(SystemExit, match="jobs have the fields"):
+        run.chosen(some[0], ["colour=red"])
+
+
+def test_done_reads_rows_of_the_jobs_own_experiment(lab):
+    (job,) = jobs("none")
+    lab.results.mkdir(parents=True)
+    row = {**job.identity(), "options": job.settings(), "accuracy": 0.5}
+    (lab.results / "other.jsonl").write_text(json.dumps(row) + "\n")
+    assert done(lab, [job]) == {}
+    (lab.results / "trial.jsonl").write_text(json.dumps(row) + "\n")
+    assert done(lab, [job])[job]["accuracy"] == 0.5

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import torch
+from experiments.variants import GraphedMgd, GraphedWcord, conditional_cost
+
+from preceptor.core import ModelOutput, Outputs
+from preceptor.distill.losses import Context, Step
+from preceptor.distill.losses.mgd import MatchingGuided
+from preceptor.distill.losses.wcord import WassersteinContrastive
+
+
+def outputs(rows, channels, features, classes, seed):
+    chance = torch.Generator().manual_seed(seed)
+    maps = tuple(torch.randn(rows, channels * 2**k, 4, 4, generator=chance) for k in range(2))
+    return ModelOutput(
+        maps, torch.randn(rows, features, generator=chance), torch.randn(rows, classes, generator=chance)
+    )
+
+
+def pieces(rows=32):
+    student, teacher = outputs(rows, 3, 8, 5, 0), outputs(rows, 4, 12, 6, 1)
+    labels = torch.arange(rows) % 5
+    context = Context(
+        tuple("abcde"), student, tuple("uvwxyz"), teacher, torch.randn(6, 12), torch.zeros(6), torch.randn(6, 12), None,
+        rows, 0, labels,
+    )  # fmt: skip
+    targets = torch.nn.functional.one_hot(labels, 5).float()
+    step = Step(
+        torch.zeros(rows, 3, 8, 8),
+        labels,
+        targets,
+        torch.ones(rows),
+        torch.arange(rows),
+        student,
+        teacher,
+        0.0,
+    )
+    return context, step
+
+
+def test_fixed_iterations_give_the_transport_of_the_original():
+    context, _ = pieces()
+    chance = torch.Generator().manual_seed(2)
+    points = [torch.nn.functional.normalize(torch.randn(256, 128, generator=chance), dim=1) for _ in range(2)]
+    points[1][:128] = points[0][:128]  # half of the pairs match well, which is the hard case
+    cost = 1 - points[0] @ points[1].T
+    weights = torch.ones(256)
+    plan = GraphedWcord(context).plan(cost, weights)
+    assert float((plan.sum(1) - 1 / 256).abs().sum()) < 1e-3
+    original = WassersteinContrastive(context, tolerance=1e-6).plan(cost, weights)
+    torch.testing.assert_close(plan, original, atol=1e-6, rtol=1e-2)
+
+
+def test_channels_are_matched_as_in_the_original_after_the_first_step():
+    context, step = pieces()
+    plain, ours = MatchingGuided(context), GraphedMgd(context)
+    plain(step)
+    ours(step)
+    ours.between_epochs()
+    for level in range(2):
+        torch.testing.assert_close(getattr(ours, f"matches_{level}"), getattr(plain, f"matches_{level}"))
+        torch.testing.assert_close(
+            getattr(ours, f"cost_{level}"), torch.zeros_like(getattr(ours, f"cost_{level}"))
+        )
+    torch.testing.assert_close(ours(step)["matching"], plain(step)["matching"])
+
+
+def test_the_conditional_cost_is_low_where_classes_meet():
+    logits = torch.eye(3)[torch.tensor([0, 0, 1, 1, 2, 2])] * 20
+    cost = conditional_cost(
+        Outputs(torch.zeros(6, 2).numpy(), logits.numpy(), torch.tensor([1, 1, 0, 0, 2, 2]).numpy()), 3
+    )
+    assert cost.argmin(1).tolist() == [1, 0, 2]
+    carried = torch.softmax(-cost / 0.1, dim=1)  # what the free transport sends a certain teacher to
+    torch.testing.assert_close(carried.diagonal()[2], torch.tensor(2.1 / 2.3), atol=1e-4, rtol=1e-4)
