@@ -117,7 +117,8 @@ def orders(book: Book) -> list[Bar]:
         [tab09.average(book, network, share, "raw").mean for network in ("teacher", "random")]
         for share in shares
     ]
-    nmi = [None if math.isnan(t) or math.isnan(r) else t >= 0.7 and t > r + 0.05 for t, r in pairs]
+    nmi = [None if math.isnan(t) or math.isnan(r) else t >= 0.7 and t > r for t, r in pairs]
+    low = [None if math.isnan(r) else r <= 0.6 for _, r in pairs]
     scale = book.scale_of(tab08.NAME)
     choose = chooser(tab08.jobs(scale))
     known = {
@@ -133,10 +134,12 @@ def orders(book: Book) -> list[Bar]:
     ]
     order = [None if math.isnan(known[a]) or math.isnan(known[b]) else known[a] > known[b] for a, b in chain]
     shown = ", ".join(f"{share:.0%}: {t:.2f} / {r:.2f}" for share, (t, r) in zip(shares, pairs, strict=True))
+    random = ", ".join(f"{share:.0%}: {r:.2f}" for share, (_, r) in zip(shares, pairs, strict=True))
     costs = ", ".join(f"{cost} {100 * value:.2f}" for cost, value in known.items())
     return [
-        Bar("Tab. 9: NMI of the teacher's centres at least 0.7 and well above a random network's at every overlap",
+        Bar("Tab. 9: NMI of the teacher's centres at least 0.7 and above a random network's at every overlap",
             judge(nmi), f"teacher / random: {shown}"),
+        Bar("and well above it: the random network's about 0.55, as in the paper", judge(low), f"random: {random}"),
         Bar("Tab. 8: ours above shallow above superclass above the naive costs (WRN-16-1)", judge(order),
             "–" if all(map(math.isnan, known.values())) else costs),
     ]  # fmt: skip

@@ -18,7 +18,8 @@ from preceptor.distill.losses import fit_probe
 from preceptor.ot.theory import kappa
 
 NAME, TITLE = "fig03", "Fig. 3: convergence of the gradient"
-DATA, ITERATIONS, EPSILON, TEMPERATURE, PROBLEMS = "cifar100", 100, 0.1, 3.0, 256
+DATA, EPSILON, TEMPERATURE, PROBLEMS = "cifar100", 0.1, 3.0, 256
+ITERATIONS, REFERENCE = 100, 5000
 
 
 def jobs(scale: Scale) -> list[Job]:
@@ -26,17 +27,18 @@ def jobs(scale: Scale) -> list[Job]:
     return []
 
 
-def gradients(p: Tensor, q: Tensor, cost: Tensor) -> Tensor:
-    """Epsilon log v after t = 0 … 100 iterations of Eq. (20): (101, B, n) in double precision."""
+def gradients(p: Tensor, q: Tensor, cost: Tensor) -> tuple[Tensor, Tensor]:
+    """The gradient ε log v after t = 0 … 100 iterations of Eq. (20) and after 5,000: (101, B, n), (B, n), float64."""
     kernel = torch.exp(-cost.double() / EPSILON)
     p, q = p.double(), q.double()
     v = torch.ones_like(q)
     found = [EPSILON * v.log()]
-    for _ in range(ITERATIONS):
+    for step in range(1, REFERENCE + 1):
         u = p / (v @ kernel.T)
         v = q / (u @ kernel)
-        found.append(EPSILON * v.log())
-    return torch.stack(found)
+        if step <= ITERATIONS:
+            found.append(EPSILON * v.log())
+    return torch.stack(found), EPSILON * v.log()
 
 
 def measure(lab: Lab) -> None:
@@ -68,8 +70,8 @@ def measure(lab: Lab) -> None:
         cost = ot.cost_matrix(weight, centers, center=centred)
         contraction = float(kappa(torch.exp(-cost.double() / EPSILON)))
         for name, student in students.items():
-            steps = gradients(p, (student / TEMPERATURE).softmax(1), cost)
-            gap = steps - steps[-1]
+            steps, limit = gradients(p, (student / TEMPERATURE).softmax(1), cost)
+            gap = steps - limit
             spread = (gap.amax(2) - gap.amin(2)).mean(1)
             found.append({
                 "data": DATA, "task": 0, "teacher": spec.name, "student": name, "centred": centred,
@@ -86,32 +88,39 @@ def section(book: Book, folder: Path) -> str:
     rows = book.rows(NAME)
     text = (
         "256 training images, M from the classifier's rows and the class means on the unit sphere, epsilon 0.1, "
-        "temperature 3; the gradient after 100 iterations stands for the true one, as in the paper, whose figure has "
-        "no numbers. The bound is the error at t = 0 times kappa(K)^2t: it holds and is far from tight, since "
-        "kappa speaks of the worst vectors. `probe`, a linear model on the teacher's features, stands for a trained "
-        "student.\n\n"
+        "temperature 3. The gradient after 5,000 iterations stands for the true one; the paper takes that after 100, "
+        "which for a student that has learnt is not there yet. Its figure has no numbers. The bound is the error at "
+        "t = 0 times kappa(K)^2t. `probe`, a linear model on the teacher's features, stands for a trained student.\n\n"
     )
     if not rows:
         return text + f"*{NOT_RUN}*"
     lines = []
     for row in rows:
         first = row["variation"][0]
-        reached = [next((t for t, x in enumerate(row["variation"]) if x <= share * first), None)
+        reached = [next((t for t, x in enumerate(row["variation"]) if x <= share * first), "over 100")
                    for share in (1e-1, 1e-2, 1e-3, 1e-4)]  # fmt: skip
         cost = "centred" if row["centred"] else "as in Eq. (7)"
         lines.append([f"{row['student']}, M {cost}", f"{row['cost_min']:.2f}–{row['cost_max']:.2f}",
                       f"{row['kappa'] ** 2:.5f}", *reached])  # fmt: skip
     head = ["", "M", "kappa²", "t to 10 %", "1 %", "0.1 %", "0.01 % of the first error"]
-    return text + table(head, lines) + "\n\n" + _draw(rows, folder)
+    word = "holds in every case" if all(bounded(row) for row in rows) else "is broken"
+    note = f"The bound {word}; it speaks of the worst vectors and is far from what happens."
+    return text + table(head, lines) + f"\n\n{note}\n\n" + _draw(rows, folder)
+
+
+def bounded(row: dict) -> bool:
+    """Whether the error stays below the bound, three digits being kept of it."""
+    first = row["variation"][0]
+    return all(x <= 1.005 * first * row["kappa"] ** (2 * t) for t, x in enumerate(row["variation"]))
 
 
 def _draw(rows: list[dict], folder: Path) -> str:
     rows = [row for row in rows if not row["centred"]]
     figure, axes = plt.subplots(1, len(rows), figsize=(9, 3.2), sharey=True, squeeze=False)
     for axis, row in zip(axes[0], rows, strict=True):
-        times = range(len(row["variation"]) - 1)
-        axis.semilogy(times, row["variation"][:-1], color=COLOURS[0], label="variation seminorm")
-        axis.semilogy(times, row["euclidean"][:-1], color=COLOURS[2], label="Euclidean norm")
+        times = range(len(row["variation"]))
+        axis.semilogy(times, row["variation"], color=COLOURS[0], label="variation seminorm")
+        axis.semilogy(times, row["euclidean"], color=COLOURS[2], label="Euclidean norm")
         bound = [row["variation"][0] * row["kappa"] ** (2 * t) for t in times]
         axis.semilogy(times, bound, color=COLOURS[1], linestyle="--", label="bound of Prop. 4.3")
         axis.set_title(f"student: {row['student']}", fontsize=10)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from sklearn.metrics import normalized_mutual_info_score
 from experiments import results
 from experiments.book import Book, Sample, table
 from experiments.items import fig05
-from experiments.jobs import Job, Scale
+from experiments.jobs import Job, Scale, TeacherSpec
 from experiments.lab import Lab, RandomNetwork
 from preceptor import ot
 
@@ -20,6 +21,13 @@ NAME, TITLE = "tab09", "Tab. 9: normalised mutual information of class centres w
 DATA, CLUSTERINGS, NETWORKS = "cifar100", 10, 3
 PAPER = {"random": {1.0: 0.52, 0.8: 0.52, 0.6: 0.59, 0.4: 0.56, 0.2: 0.55, 0.0: 0.55},
          "teacher": {1.0: 0.80, 0.8: 0.72, 0.6: 0.77, 0.4: 0.76, 0.2: 0.79, 0.0: 0.81}}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Points that know nothing of images: what NMI is by chance."""
+
+    seed: int
 
 
 def jobs(scale: Scale) -> list[Job]:
@@ -46,24 +54,34 @@ def measure(lab: Lab) -> None:
     path = lab.results / f"{NAME}.jsonl"
     there = results.read(path)
     groups = lab.source(DATA).superclasses
-    networks = {"teacher": [spec], "random": [RandomNetwork(spec.arch, seed) for seed in range(NETWORKS)]}
+    networks = {
+        "teacher": [spec],
+        "random": [RandomNetwork(spec.arch, seed) for seed in range(NETWORKS)],
+        "noise": [Noise(seed) for seed in range(NETWORKS)],
+    }
     for task in lab.scale.tasks(DATA):
-        if any(row["task"] == task and row["teacher"] == spec.name for row in there):
-            continue
         names = lab.task(DATA, task)[2]
+        known = {row["network"] for row in there if row["task"] == task and row["teacher"] == spec.name}
         found = []
         for kind, network in ((kind, one) for kind, some in networks.items() for one in some):
-            seen = lab.glance(network, DATA, task)
-            centers = ot.class_centers(
-                torch.from_numpy(seen.features), torch.from_numpy(seen.labels), len(names)
-            )
+            if kind in known:
+                continue
+            centers = _centers(lab, network, task, len(names))
             for norm, points in (("raw", centers), ("unit", torch.nn.functional.normalize(centers))):
                 found.append({
                     "data": DATA, "task": task, "overlap": fig05.overlap_of(lab.scale, DATA, task), "network": kind,
                     "teacher": spec.name, "seed": network.seed, "centers": norm,
                     "clusters": len({groups[n] for n in names}), "nmi": nmi(points.numpy(), [groups[n] for n in names]),
                 })  # fmt: skip
-        results.append(path, found)
+        if found:
+            results.append(path, found)
+
+
+def _centers(lab: Lab, network: TeacherSpec | RandomNetwork | Noise, task: int, classes: int) -> torch.Tensor:
+    if isinstance(network, Noise):
+        return torch.randn(classes, 128, generator=torch.Generator().manual_seed(network.seed))
+    seen = lab.glance(network, DATA, task)
+    return ot.class_centers(torch.from_numpy(seen.features), torch.from_numpy(seen.labels), classes)
 
 
 def average(book: Book, network: str, overlap: float, centers: str) -> Sample:
@@ -82,12 +100,13 @@ def section(book: Book, folder: Path) -> str:
         for centers in ("raw", "unit"):
             cells = [average(book, network, share, centers).shown(1, 2) for share in shares]
             lines.append([f"{network}, ours, {centers} centres", *cells])
+    lines.append(["chance: random points", *(average(book, "noise", s, "raw").shown(1, 2) for s in shares)])
     clusters = ", ".join(str(row["clusters"]) for row in book.rows(NAME, network="teacher", centers="raw"))
     return (
         "K-means on the class centres of the student's task, as many clusters as its classes have superclasses "
         f"({clusters or 'about 20'}), ten seeds; centres are "
         "means of 100 training images a class; the random networks are three. Mean ± standard deviation (number of "
         "clusterings). The paper does not say how many clusters it asks for or whether centres have unit norm. "
-        "With 50 points in some 20 clusters NMI is high by chance alone.\n\n"
+        "With 50 points in some 20 clusters NMI is high by chance alone: the last row has random points.\n\n"
         + table(["", *(f"{share:.0%}" for share in shares)], lines)
     )

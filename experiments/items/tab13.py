@@ -68,7 +68,7 @@ def section(book: Book, folder: Path) -> str:
         f"{one['evidence']['hardware']}."
     )  # fmt: skip
     return (
-        "Seconds for one teacher, its outputs given: mean ± standard deviation of three runs, on a machine that others used "
-        "at the same time. The paper does not name "
+        "Seconds for one teacher, its outputs given: mean ± standard deviation of three runs, on a machine that others "
+        "used at the same time. The paper does not name "
         f"its machine or sizes.{place}\n\n" + table(["metric", "paper", "ours"], lines)
     )
