@@ -1,7 +1,8 @@
 """Packages that can be called: `preceptor.rank` and `preceptor.distill` are packages and public functions at once.
 
-Python binds a subpackage to its parent under its own name, so ``from preceptor import rank`` gives the package whatever
-the parent says. Making the package callable lets both meanings stand: ``rank(zoo, task)`` and ``preceptor.rank.halving``.
+Python binds a subpackage to its parent under its own name, so ``from preceptor import rank`` gives the package
+whatever the parent says. Making the package callable lets both meanings stand: ``rank(zoo, task)`` and
+``preceptor.rank.halving``.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from preceptor.core import PreceptorError, Ranking
 from preceptor.data import Task
 from preceptor.distill.losses import METHODS
+from preceptor.distill.prepare import settings
 from preceptor.distill.result import Result
 from preceptor.distill.saved_run import score_run
 from preceptor.distill.schedules import SCHEDULES, distill
@@ -133,6 +134,8 @@ def run(
         raise PreceptorError(f"method {method!r} is unknown; expected one of {', '.join(sorted(METHODS))}")
     zoo = zoo if isinstance(zoo, Zoo) else Zoo(os.fspath(zoo))
     task = task if isinstance(task, Task) else Task(task)
+    if method in METHODS:
+        settings(method, recipe, options, task.kind)  # a wrong option is told before anything takes time
     folder = _begin(Path(out), resume)
     ranking = rank(zoo, task, metrics, **{"device": _torch_name(device), **(rank_options or {})})
     write_atomically(folder / "ranking.json", ranking.to_json().encode())
@@ -143,6 +146,7 @@ def run(
     smaller, held = task.split_validation(validation, seed)
     judged = Task.from_splits(smaller.train, held, task.classes, f"{task.name} (validation)")
     shared = {"recipe": recipe, "seed": seed, "device": device, "resume": resume}
+    notify(f"training {student} without a teacher, to compare with")
     trials = [_trial(train, folder / PLAIN, None, judged, student=student, **shared, **_recipe_part(options))]
     for name in leaders:
         notify(f"distilling {name} by {method}")

@@ -44,7 +44,7 @@ def rank(
     memory_limit: Annotated[
         str | None, typer.Option(help="Skip teachers that need more, as 800M or 4GB.")
     ] = None,
-    device: Annotated[str, typer.Option(help="Where networks run: cpu, cuda, cuda:1.")] = "cpu",
+    device: Annotated[str, typer.Option(help="Where networks run: auto, cpu, cuda, cuda:1, mps.")] = "auto",
     workers: Annotated[int | None, typer.Option(min=1, help="Teachers in parallel on Ray.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads for one teacher.")] = None,
     seed: Annotated[int, typer.Option(help="Of the sample, the bootstrap and the pre-filter.")] = 0,
@@ -70,6 +70,7 @@ def rank(
     Example: preceptor rank zoo/ photos/ --metric all --sample 2000 --timeout 60 --out rankings/photos
     """
     from preceptor.data import Task
+    from preceptor.distill.devices import resolve_device
     from preceptor.rank import rank as rank_teachers
     from preceptor.rank.students import Student
     from preceptor.zoo import Zoo
@@ -86,7 +87,7 @@ def rank(
             sample=sample,
             seed=seed,
             timeout=timeout,
-            device=device,
+            device=str(resolve_device(device)),
             resume=resume,
             on_row=on_row,
             memory_limit=memory_limit,

@@ -26,18 +26,21 @@ RecipeName = Annotated[
     str, typer.Option("--recipe", help="small, quick, adamw, cifar100, cub, cifar100-paper, cub-paper.",
                       rich_help_panel=_RECIPE)
 ]  # fmt: skip
-Epochs = Annotated[int | None, typer.Option(rich_help_panel=_RECIPE)]
+Epochs = Annotated[int | None, typer.Option(help="Passes over the training set.", rich_help_panel=_RECIPE)]
 Lr = Annotated[float | None, typer.Option("--lr", help="Learning rate.", rich_help_panel=_RECIPE)]
 BatchSize = Annotated[int | None, typer.Option(help="Over all processes.", rich_help_panel=_RECIPE)]
 Optimizer = Annotated[str | None, typer.Option(help="sgd or adamw.", rich_help_panel=_RECIPE)]
 LrSchedule = Annotated[str | None, typer.Option(help="step, cosine or constant.", rich_help_panel=_RECIPE)]
-WeightDecay = Annotated[float | None, typer.Option(rich_help_panel=_RECIPE)]
+WeightDecay = Annotated[float | None, typer.Option(help="Pull of the weights to 0.", rich_help_panel=_RECIPE)]
 Augment = Annotated[
     str | None, typer.Option(help="none, pad-crop-flip, random-resized-crop, randaugment, joined by +.",
                              rich_help_panel=_RECIPE)
 ]  # fmt: skip
 Mixup = Annotated[float | None, typer.Option(help="Alpha of mixup; 0: none.", rich_help_panel=_RECIPE)]
-Smoothing = Annotated[float | None, typer.Option("--label-smoothing", rich_help_panel=_RECIPE)]
+Smoothing = Annotated[
+    float | None,
+    typer.Option("--label-smoothing", help="Share of a label that all classes get.", rich_help_panel=_RECIPE),
+]
 Ema = Annotated[
     float | None, typer.Option(help="Decay of a moving average of the weights.", rich_help_panel=_RECIPE)
 ]
@@ -51,7 +54,7 @@ Patience = Annotated[
                              rich_help_panel=_RECIPE)
 ]  # fmt: skip
 ImageSize = Annotated[int | None, typer.Option(help="Bring images to this size.", rich_help_panel=_RECIPE)]
-Seed = Annotated[int, typer.Option(rich_help_panel=_RUN)]
+Seed = Annotated[int, typer.Option(help="Of weights, data order and augmentation.", rich_help_panel=_RUN)]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.", rich_help_panel=_RUN)]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.", rich_help_panel=_RUN)]
 Compile = Annotated[bool, typer.Option("--compile", help="Use torch.compile.", rich_help_panel=_RUN)]

@@ -20,6 +20,7 @@ from preceptor.demo.settings import METHOD, METHOD_OPTIONS, METRICS, STORYTELLER
 from preceptor.demo.students import Arm, gain_sentence, train_arm
 from preceptor.demo.teachers import build_zoo
 from preceptor.files import write_atomically
+from preceptor.rank.assess import limited_threads
 from preceptor.rank.ranking import rank
 from preceptor.report import write_report
 from preceptor.report.bridge import read_bridge
@@ -54,7 +55,14 @@ def run_demo(
     """
     if seeds < 1:
         raise PreceptorError(f"seeds {seeds} came; at least 1 was expected")
-    settings, folder, start = settings or Settings(), Path(out), time.perf_counter()
+    with limited_threads(1):  # batches are so small that threads wait for each other more than they work
+        return _tell(Path(out), seeds, settings or Settings(), notify, show_ranking)
+
+
+def _tell(
+    folder: Path, seeds: int, settings: Settings, notify: Notify, show_ranking: Callable[[Ranking], None]
+) -> dict[str, Any]:
+    start = time.perf_counter()
     folder.mkdir(parents=True, exist_ok=True)
     notify(f"1. A zoo of teachers in {folder / 'zoo'}: small networks that read characters")
     zoo = build_zoo(folder, settings, notify)

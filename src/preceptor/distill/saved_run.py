@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -73,7 +74,7 @@ def predict(
     saved = run if isinstance(run, SavedRun) else load_run(run)
     if len(saved.spec.shape) != 3:
         raise PreceptorError(f"this run takes vectors of {saved.spec.shape[0]} numbers, and image files came")
-    pixels = [decode(read_bytes(path), str(path), saved.spec.shape[0]) for path in images]  # type: ignore[arg-type]
+    pixels = [decode(read_bytes(Path(path)), str(path), saved.spec.shape[0]) for path in images]
     predictions: list[Prediction] = []
     for start in range(0, len(pixels), batch_size):
         chunk = pixels[start : start + batch_size]

@@ -59,6 +59,8 @@ def choose_teachers(zoo: Zoo, teachers: Sequence[str] | None) -> list[str]:
     """All teachers of the zoo, or those asked for; an unknown name or an empty zoo raises."""
     names = list(zoo.names())
     if not names:
+        if not zoo.exists():
+            raise PreceptorError(f"there is no zoo at {zoo.url!r}; `preceptor zoo add` makes one")
         raise PreceptorError(f"the zoo {zoo.url} holds no teacher; add one with: preceptor zoo add")
     strange = sorted(set(teachers or ()) - set(names))
     if strange:

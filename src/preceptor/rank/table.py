@@ -75,7 +75,7 @@ def rich_table(
     columns = [by, *(metric for metric in metrics if metric != by)]
     for metric in columns:
         table.add_column(metric, justify="right", no_wrap=True)
-    table.add_column("probe", justify="right", no_wrap=True)
+    table.add_column("probe fit", justify="right", no_wrap=True)
     table.add_column("forward s", justify="right", no_wrap=True)
     table.add_column("metric s", justify="right", no_wrap=True)
     table.add_column("remark", overflow="fold")
