@@ -73,9 +73,10 @@ def main() -> None:
     settings = {"other classes": NAMES[3:], "same classes": mine}
     found: dict[str, dict[str, list[float] | str]] = {}
     for setting, known in settings.items():
+        schooling = 2 if args.quick else TEACHER_EPOCHS
         teacher = train(
-            everything.subset(known), student="cnn-16", recipe="small", epochs=2 if args.quick else TEACHER_EPOCHS, progress=False,
-            device="cpu", evaluate_every=epochs,
+            everything.subset(known), student="cnn-16", recipe="small", epochs=schooling, progress=False,
+            device="cpu", evaluate_every=schooling,
         )  # fmt: skip
         for method in ["none", *chosen]:
             cell: list[float] | str = []
