@@ -133,8 +133,11 @@ def orders(book: Book) -> list[Bar]:
         ("superclass", "random"),
     ]
     order = [None if math.isnan(known[a]) or math.isnan(known[b]) else known[a] > known[b] for a, b in chain]
-    shown = ", ".join(f"{share:.0%}: {t:.2f} / {r:.2f}" for share, (t, r) in zip(shares, pairs, strict=True))
-    random = ", ".join(f"{share:.0%}: {r:.2f}" for share, (_, r) in zip(shares, pairs, strict=True))
+    known_pairs = [
+        (share, t, r) for share, (t, r) in zip(shares, pairs, strict=True) if not math.isnan(t + r)
+    ]
+    shown = ", ".join(f"{share:.0%}: {t:.2f} / {r:.2f}" for share, t, r in known_pairs) or "–"
+    random = ", ".join(f"{share:.0%}: {r:.2f}" for share, _, r in known_pairs) or "–"
     costs = ", ".join(f"{cost} {100 * value:.2f}" for cost, value in known.items())
     return [
         Bar("Tab. 9: NMI of the teacher's centres at least 0.7 and above a random network's at every overlap",

@@ -54,12 +54,18 @@ class Sample:
         return f"{factor * self.mean:{sign}.{digits}f}{spread} ({len(self.values)})"
 
 
+def _place(row: dict[str, Any]) -> tuple:
+    """Few rows share these fields, so that a job's is found at once."""
+    return tuple(row.get(name) for name in ("data", "task", "student", "variant", "seed"))
+
+
 class Book:
     """All results, and the plans that they belong to."""
 
     def __init__(self, folder: Path = results.RESULTS, scale: Scale = PAPER) -> None:
         self.folder, self.scale = folder, scale
         self._rows: dict[str, list[dict[str, Any]]] = {}
+        self._index: dict[str, dict[tuple, list[dict[str, Any]]]] = {}
 
     def rows(self, name: str, **wanted: Any) -> list[dict[str, Any]]:
         """The rows of a file that have the given values."""
@@ -82,7 +88,11 @@ class Book:
 
     def row(self, job: Job) -> dict[str, Any] | None:
         """The row of a job; of several, the last."""
-        rows = self.rows(job.experiment, student=job.student, seed=job.seed, method=job.method)
+        if job.experiment not in self._index:
+            index = self._index[job.experiment] = {}
+            for row in self.rows(job.experiment):
+                index.setdefault(_place(row), []).append(row)
+        rows = self._index[job.experiment].get(_place(job.identity()), [])
         return next((row for row in reversed(rows) if job.matches(row)), None)
 
     def accuracy(self, jobs: Iterable[Job]) -> Sample:

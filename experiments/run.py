@@ -67,6 +67,7 @@ def chosen(job: Job, conditions: list[str]) -> bool:
         **job.__dict__,
         "teacher": job.teacher.arch,
         "teacher_task": job.teacher.task,
+        "teacher_data": job.teacher.data,
         "variant": job.name,
     }
     for condition in conditions:

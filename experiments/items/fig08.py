@@ -100,7 +100,7 @@ def section(book: Book, folder: Path) -> str:
 
 
 def _draw(rows: list[dict[str, Any]], data: str, folder: Path) -> str:
-    figure, axis = plt.subplots(figsize=(5, 3.6))
+    figure, axis = plt.subplots(figsize=(7, 3.6))
     truth = np.array([row["accuracy"] for row in rows])
     for colour, (way, text) in zip(COLOURS, WAYS.items(), strict=False):
         values = np.array([row[way] for row in rows])
@@ -110,5 +110,5 @@ def _draw(rows: list[dict[str, Any]], data: str, folder: Path) -> str:
         axis.plot(100 * truth, slope * 100 * truth + start, color=colour, linewidth=1)
     axis.plot([100 * truth.min(), 100 * truth.max()], [0, 1], color="black", linestyle=":", label="ideal")
     plain_axes(axis, "student accuracy, %", "metric, scaled")
-    axis.legend(fontsize=7)
+    axis.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
     return save_figure(figure, folder, f"fig08-{data}")

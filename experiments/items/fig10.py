@@ -121,5 +121,5 @@ def _draw(domains: list[str], scores: dict, bars: list, folder: Path) -> str:
         right.bar(places + shift, heights, 0.38, yerr=errors, color=colour, label=label)
     right.set_xticks(places, [bar[0] for bar in bars])
     plain_axes(right, "", "student accuracy, %")
-    right.legend(fontsize=7)
+    right.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=2)
     return save_figure(figure, folder, "fig10")
