@@ -17,6 +17,7 @@ FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
 
 
 def main() -> None:
+    """Take the picture."""
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None or len(sys.argv) != 2:
         raise SystemExit("usage: python scripts/picture.py REPORT.html (needs chromium)")
