@@ -74,14 +74,14 @@ class TimmNetwork(Network):
         return tuple((index + 1) * count // kept - 1 for index in range(kept))
 
 
-def _as_timm_names(network: Any, state: dict[str, Any], prefix: str, *_: Any) -> None:
+def _as_timm_names(network: Any, state: dict[str, Any], prefix: str, *_metadata: Any) -> None:
     ours = [key for key in state if key.startswith((f"{prefix}backbone.", f"{prefix}classifier."))]
     for key in ours:
         part, _, rest = key[len(prefix) :].partition(".")
         state[prefix + (rest if part == "backbone" else f"{network._head}.{rest}")] = state.pop(key)
 
 
-def _from_timm_names(network: Any, state: dict[str, Any], prefix: str, *_: Any) -> None:
+def _from_timm_names(network: Any, state: dict[str, Any], prefix: str, *_rest: Any) -> None:
     head = f"{network._head}."
     for key in [key for key in state if key.startswith(prefix)]:
         name = key[len(prefix) :]
