@@ -59,6 +59,15 @@ def test_o_flows_to_0(told: tuple[dict[str, Any], list[str], Path]) -> None:
     assert all(any(flow["text"] in line for line in lines) for flow in outcome["flows"])
 
 
+def test_metrics_that_disagree_are_named(told: tuple[dict[str, Any], list[str], Path]) -> None:
+    outcome, lines, _ = told
+    rows = outcome["ranking"]
+    for metric in rows[0]["scores"]:
+        winner = max(rows, key=lambda row: row["scores"][metric])["name"]
+        named = any("not so" in line and metric in line and line.endswith(f" is {winner}") for line in lines)
+        assert named == (winner != rows[0]["name"])
+
+
 def test_the_sentences_say_what_the_numbers_say(told: tuple[dict[str, Any], list[str], Path]) -> None:
     outcome, lines, _ = told
     students = outcome["students"]

@@ -1,7 +1,8 @@
 """The whole story on embedded data: letters teach digits.
 
-A zoo of small networks is trained on rendered characters, ranked for the task of reading digits from a few noisy
-samples, and the first and the last of the ranking are distilled into students, beside students without a teacher.
+A zoo of small networks is trained on rendered characters and ranked for the task of reading digits from a few
+noisy samples. The first and the last of the ranking, and the teacher of letters, are distilled into students,
+beside students without a teacher.
 """
 
 from __future__ import annotations
@@ -70,6 +71,8 @@ def _tell(
     notify(f"2. Which one helps to read digits from {settings.per_class} samples of each?")
     ranking = _rank(zoo, task, folder)
     show_ranking(ranking)
+    for line in _dissent(ranking):
+        notify(f"  {line}")
     flows = _flows(ranking)
     notify("3. How letters become digits: what reaches each digit in the transport plan of letters")
     for flow in flows:
@@ -101,6 +104,20 @@ def _rank(zoo: Zoo, task: Task, folder: Path) -> Ranking:
     ranking = replace(ranking, rows=tuple(rows))
     write_atomically(folder / "ranking.json", ranking.to_json().encode())
     return ranking
+
+
+def _dissent(ranking: Ranking) -> list[str]:
+    """Which metrics put another teacher first than the one that decides: no metric is right everywhere."""
+    first = Path(ranking.best).name
+    others: dict[str, list[str]] = {}
+    for metric in METRICS:
+        scored = [row for row in ranking.rows if metric in row.scores]
+        winner = max(scored, key=lambda row: row.scores[metric]).name if scored else first
+        if winner != first:
+            others.setdefault(winner, []).append(metric)
+    return [
+        f"not so {' and '.join(metrics)}: first by them is {winner}" for winner, metrics in others.items()
+    ]
 
 
 def _details(row: RankingRow, teller: RankingRow, keep_plan: bool) -> dict[str, Any]:
