@@ -25,7 +25,7 @@ def demo(
     seeds: Annotated[int, typer.Option(min=1, help="How many students to train of each kind.")] = 3,
     json: Annotated[bool, typer.Option("--json", help="Print all numbers as JSON.")] = False,
 ) -> None:
-    """Show the whole story on letters and digits: offline, in about a minute.
+    """Show the whole story on letters and digits: offline, in under two minutes.
 
     Trains a small zoo on rendered characters, ranks it for reading digits from few samples, distils from the first
     and the last teacher and without one, and says what it gained. The same command goes on where it was stopped.

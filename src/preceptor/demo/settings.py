@@ -49,7 +49,7 @@ METHOD_OPTIONS: Mapping[str, Any] = {"center": True}
 
 @dataclass(frozen=True)
 class Settings:
-    """Sizes of the demonstration; the defaults take about a minute on two cores."""
+    """Sizes of the demonstration; the defaults take under two minutes of one core."""
 
     arch: str = "cnn-8"  # of teachers and students
     teacher_per_class: int = 100
