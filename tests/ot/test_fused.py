@@ -167,6 +167,8 @@ def test_on_a_gpu_a_graph_can_record_it():
 def test_on_a_gpu_sinkhorn_finishes_what_the_launch_leaves(epsilon):
     given = problem(m=50, n=50, shared=True, epsilon=epsilon)
     result = sinkhorn(given["p"].cuda(), given["q"].cuda(), given["cost"].cuda(), epsilon)
-    exact = sinkhorn(given["p"].double(), given["q"].double(), given["cost"].double(), epsilon, tolerance=1e-9)
+    exact = sinkhorn(
+        given["p"].double(), given["q"].double(), given["cost"].double(), epsilon, tolerance=1e-9
+    )
     assert result.converged.all()
     torch.testing.assert_close(result.value.cpu().double(), exact.value, atol=1e-3, rtol=1e-3)
