@@ -108,6 +108,6 @@ def section(book: Book, folder: Path) -> str:
         "means of 100 training images a class; the random networks are three. Mean ± standard deviation (number of "
         "clusterings). The paper does not say how many clusters it asks for or whether centres have unit norm. "
         "With 50 points in some 20 clusters NMI is high by chance alone: the last row has random points. "
-        "The paper's random networks lie below that, so it counted in another way; its teacher's numbers agree with ours.\n\n"
-        + table(["", *(f"{share:.0%}" for share in shares)], lines)
+        "The paper's random networks lie below that, so it counted in another way; its teacher's "
+        "numbers agree with ours.\n\n" + table(["", *(f"{share:.0%}" for share in shares)], lines)
     )
