@@ -12,6 +12,7 @@ from preceptor.core import PreceptorError
 from preceptor.data.split import Split
 from preceptor.data.task import Task
 from preceptor.distill.devices import Fabric, on_first_process
+from preceptor.distill.energy import EnergyMeter
 from preceptor.distill.evaluate import evaluate
 from preceptor.distill.evidence import circumstances, hardware, plain
 from preceptor.distill.graph import GraphedStep
@@ -52,6 +53,7 @@ class Session:
     write_centers: bool
     notes: list[str] = field(default_factory=list)
     synchronised: list[Synchronised] = field(default_factory=list)
+    joules: float | None = None  # what the training drew, where that can be read
 
     def run(
         self,
@@ -85,7 +87,10 @@ class Session:
         every = 1 if recipe.patience else evaluate_every
         loop = Loop(replace(job, reporter=shown, checkpoint_every=checkpoint_every, evaluate_every=every))
         self._restore(loop)
+        whole = loop.step == 0
+        meter = EnergyMeter(self.fabric.device)
         loop.run()
+        self.joules = meter.joules() if whole else None  # a resumed run has drawn more than this process saw
         return self._conclude(loop, config, finish)
 
     def _splits(self) -> tuple[Task, str | None, Split | None]:
@@ -222,7 +227,10 @@ class Session:
             config=config,
             path=None if self.folder is None else self.folder.path,
             seconds=round(loop.seconds, 3),
-            hardware=hardware(self.fabric.device),
+            hardware={
+                **hardware(self.fabric.device),
+                **({} if self.joules is None else {"joules": self.joules}),
+            },
             notes=(*self.notes, *self._stop_note(loop)),
             method_state={name: value.detach().clone() for name, value in job.method.state_dict().items()},
         )

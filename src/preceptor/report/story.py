@@ -136,6 +136,18 @@ def _run(folder: Path, name: str) -> Run:
     return Run(name, config, _json(folder / "result.json"), [json.loads(line) for line in lines], folder)
 
 
+def _spent(run: Run) -> dict[str, Any]:
+    """Time and, where the machine let it be read, energy of a training."""
+    if run.result is None:
+        return {}
+    joules = run.result.get("hardware", {}).get("joules")
+    seconds = {"training seconds": run.result["seconds"]} if "seconds" in run.result else {}
+    return {
+        **seconds,
+        "energy": "not readable on this machine" if joules is None else f"{joules / 3600:.2f} Wh",
+    }
+
+
 def _evidence(facts: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
     shown = {name: facts[name] for name in EVIDENCE if facts.get(name) is not None}
     described = {
