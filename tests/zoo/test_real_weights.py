@@ -11,6 +11,7 @@ import torch
 from sklearn.datasets import load_digits, load_sample_images
 
 from preceptor.data import Task
+from preceptor.rank.ranking import rank
 from preceptor.zoo import Zoo, extract
 
 FACTORY = "python:tests.zoo.test_real_weights:make"
@@ -66,3 +67,11 @@ def test_efficientnet_lite0(zoo: Zoo) -> None:
     centers = np.stack([train.features[train.labels == label].mean(0) for label in range(10)])
     guessed = np.argmin(np.linalg.norm(test.features[:, None] - centers, axis=-1), axis=1)
     assert (guessed == test.labels).mean() > 0.3
+
+    torch.manual_seed(0)
+    zoo.add(
+        FACTORY, name="untrained", classes="imagenet-1k", preprocessing=PREPROCESSING, untrained=True, trust_code=True
+    )  # fmt: skip
+    ranking = rank(zoo, task, ("logme", "sinkhorn", "knn"), trust_code=True)
+    assert [row.name for row in ranking.rows] == ["lite0", "untrained"]
+    assert ranking["lite0"].scores["knn"] > ranking["untrained"].scores["knn"]
