@@ -18,7 +18,9 @@ class EnergyMeter:
     """
 
     def __init__(self, device: torch.device, rapl: Path = RAPL) -> None:
-        self._read, self._spans = _gpu_reader(device) or _package_reader(rapl) or (None, ())
+        found = _gpu_reader(device) or _package_reader(rapl)
+        self._read: Reader | None = found[0] if found else None
+        self._spans: tuple[float, ...] = found[1] if found else ()
         self._start = self._read() if self._read else ()
 
     def joules(self) -> float | None:
