@@ -84,3 +84,12 @@ def test_curves_leave_gaps_out():
     lines = re.findall(r'<polyline points="([^"]*)"', drawn)
     assert [len(line.split()) for line in lines] == [2, 2]
     assert curves({"a": [None]}, "nothing") == ""
+
+
+def test_a_damaged_ranking_says_so(ranking, tmp_path):
+    (tmp_path / "ranking.json").write_text(ranking.to_json()[:200])
+    with pytest.raises(PreceptorError, match=r"is no ranking .*write it again"):
+        read_story(tmp_path)
+    (tmp_path / "other.json").write_text('{"rows": [], "colour": 1}')
+    with pytest.raises(PreceptorError, match="is no ranking"):
+        read_story(tmp_path / "other.json")

@@ -72,7 +72,7 @@ def read_story(
         )
     folder = Path(source)
     if folder.is_file():
-        return read_story(Ranking.from_json(folder.read_text(encoding="utf-8")), task=task, title=title)
+        return read_story(_read_ranking(folder), task=task, title=title)
     ranking = _ranking(folder)
     pipeline = _json(folder / "pipeline.json")
     runs = _runs(folder, pipeline)
@@ -103,7 +103,16 @@ def read_story(
 
 def _ranking(folder: Path) -> Ranking | None:
     file = folder / "ranking.json"
-    return Ranking.from_json(file.read_text(encoding="utf-8")) if file.exists() else None
+    return _read_ranking(file) if file.exists() else None
+
+
+def _read_ranking(file: Path) -> Ranking:
+    try:
+        return Ranking.from_json(file.read_text(encoding="utf-8"))
+    except (ValueError, KeyError, TypeError) as error:
+        raise PreceptorError(
+            f"{file} is no ranking ({error}); write it again with `preceptor rank --out`"
+        ) from error
 
 
 def _json(file: Path) -> dict[str, Any] | None:
