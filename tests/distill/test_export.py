@@ -101,3 +101,12 @@ def test_refusals(run: Path, tmp_path: Path) -> None:
     (tmp_path / "v/model.safetensors").unlink()
     with pytest.raises(PreceptorError, match="the run is not finished"):
         load_run(tmp_path / "v")
+
+
+def test_truncated_weights_are_told_in_one_sentence(run: Path, tmp_path: Path) -> None:
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / name).write_bytes((run / name).read_bytes())
+    with open(tmp_path / "model.safetensors", "r+b") as file:
+        file.truncate(500)
+    with pytest.raises(PreceptorError, match=r"model\.safetensors cannot be read .*train again"):
+        load_run(tmp_path)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
@@ -140,7 +141,12 @@ class RunFolder:
             raise PreceptorError(
                 f"{self.path} has no model.safetensors: the run is not finished; pass --resume to it"
             )
-        return load_file(self.model_file)
+        try:
+            return load_file(self.model_file)
+        except SafetensorError as error:
+            raise PreceptorError(
+                f"{self.model_file} cannot be read ({error}); restore it or train again"
+            ) from error
 
     def write_result(self, result: Mapping[str, Any]) -> None:
         """Write result.json, the last file of a run."""
