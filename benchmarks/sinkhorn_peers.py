@@ -143,7 +143,7 @@ def geomloss_batch(problem: Problem, scaling: float) -> Callable[[], float]:
         "backend": "tensorized",
     }
     # Places that say no more than which side they are on: the cost is asked for in both directions.
-    points = torch.zeros(len(p), p.shape[1], 1), torch.ones(len(p), q.shape[1], 1)
+    points = p.new_zeros(len(p), p.shape[1], 1), q.new_ones(len(p), q.shape[1], 1)
     value = geomloss.SamplesLoss(**settings)(p, points[0], q, points[1])
     torch.autograd.grad(value.mean(), student)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -14,21 +13,6 @@ from preceptor.distill.step import StepInputs, TrainingStep
 _WARM_UP = 3  # ordinary steps before the capture: they let libraries choose kernels and buffers be made
 
 
-class _NoProgress(float):
-    """Progress inside a graph would stay what it was at the capture, so a method that reads it is refused."""
-
-    def _refuse(self, *_: Any) -> NoReturn:
-        raise PreceptorError(
-            "the method's weight follows the progress of training, which a CUDA graph cannot; "
-            "run without graphs or with a constant schedule"
-        )
-
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _refuse
-    __pow__ = __rpow__ = __neg__ = __lt__ = __le__ = __gt__ = __ge__ = __float__ = __int__ = __bool__ = (
-        _refuse
-    )
-
-
 class GraphedStep:
     """Runs a `TrainingStep` through a graph that is captured at its fourth batch."""
 
@@ -37,6 +21,7 @@ class GraphedStep:
         self._seen = 0
         self._graph: torch.cuda.CUDAGraph | None = None
         self._inputs: StepInputs | None = None
+        self._progress = torch.zeros((), device=step.fabric.device)  # read by the graph at every replay
         self._noted: Tensor | None = None
 
     @property
@@ -56,6 +41,7 @@ class GraphedStep:
             held, came = getattr(self._inputs, entry.name), getattr(inputs, entry.name)
             if held is not None:
                 held.copy_(came, non_blocking=True)
+        self._progress.fill_(progress)
         self._graph.replay()
         return self._noted.clone()
 
@@ -78,10 +64,11 @@ class GraphedStep:
         return noted
 
     def _capture(self, inputs: StepInputs) -> None:
+        assert self._inputs is not None
         graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph):
-                self._noted = self.step(self._inputs, _NoProgress())  # type: ignore[arg-type]
+                self._noted = self.step(self._inputs, self._progress)
         except PreceptorError:
             raise
         except RuntimeError as error:

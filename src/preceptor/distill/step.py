@@ -66,7 +66,7 @@ class TrainingStep:
             teacher.compile()
         self.names: tuple[str, ...] = ()
 
-    def __call__(self, inputs: StepInputs, progress: float) -> Tensor:
+    def __call__(self, inputs: StepInputs, progress: float | Tensor) -> Tensor:
         """Do the step.
 
         Returns:
@@ -103,7 +103,7 @@ class TrainingStep:
         for part in zip(*(column.chunk(self.recipe.accumulate) for column in columns), strict=True):
             yield _Rows(*part)
 
-    def _terms(self, rows: _Rows, progress: float) -> tuple[dict[str, Tensor], Tensor]:
+    def _terms(self, rows: _Rows, progress: float | Tensor) -> tuple[dict[str, Tensor], Tensor]:
         """The method's terms on these rows, and how many of them the student gets right."""
         views = self.method.expand(rows.images)  # in [0, 1], so that each network normalises its own way
         teacher = None if self.teacher is None else self.teacher.outputs(views, rows.indices)
