@@ -16,16 +16,17 @@ import torch
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "performance.md"
+RESULTS = ROOT / "results" / "benchmarks"
 
 
 def evidence() -> dict[str, Any]:
     """Command, commit, machine and versions of this process."""
-    commit = subprocess.run(
+    asked = subprocess.run(
         ["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=ROOT, check=False
     )
     return {
-        "command": " ".join(["python", str(Path(sys.argv[0]).name), *sys.argv[1:]]),
-        "commit": commit.stdout.strip() or None,
+        "command": " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
+        "commit": os.environ.get("PRECEPTOR_COMMIT") or asked.stdout.strip() or None,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "hardware": torch.cuda.get_device_name() if torch.cuda.is_available() else _processor(),
         "cores": os.cpu_count(),
@@ -45,22 +46,21 @@ def _processor() -> str:
     )
 
 
-def write_section(
-    name: str,
-    table: str,
-    data: dict[str, Any],
-    *,
-    quick: bool = False,
-    page: Path = PAGE,
-    marker: str | None = None,
-) -> None:
-    """Keep a benchmark's numbers and put its table between its markers on the page; a quick run keeps nothing."""
-    if quick:
-        return
-    target = ROOT / "results" / "benchmarks" / f"{name}.json"
+def keep(name: str, data: dict[str, Any]) -> None:
+    """Write a benchmark's numbers with their evidence."""
+    target = RESULTS / f"{name}.json"
     target.parent.mkdir(parents=True, exist_ok=True)
-    proof = evidence()
-    target.write_text(json.dumps({**data, "evidence": proof}, indent=2) + "\n")
+    target.write_text(json.dumps({**data, "evidence": evidence()}, indent=2) + "\n")
+
+
+def kept(name: str) -> dict[str, Any]:
+    """The numbers of a benchmark's last run, wherever that was."""
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+def show(name: str, table: str, *, page: Path = PAGE, marker: str | None = None) -> None:
+    """Put a table of kept numbers between its markers on the page, with the machine they come from."""
+    proof = kept(name)["evidence"]
     machine = f"{proof['hardware']}, {proof['threads']} threads, torch {proof['versions']['torch']}"
     note = f"`{proof['command']}`, {machine}, "
     begin, end = f"<!-- {marker or name}:begin -->", f"<!-- {marker or name}:end -->"
@@ -70,3 +70,18 @@ def write_section(
     before, rest = text.split(begin, 1)
     after = rest.split(end, 1)[1]
     page.write_text(f"{before}{begin}\n{table}\n\n{note}{proof['date'][:10]}.\n{end}{after}")
+
+
+def write_section(
+    name: str,
+    table: str,
+    data: dict[str, Any],
+    *,
+    quick: bool = False,
+    page: Path = PAGE,
+    marker: str | None = None,
+) -> None:
+    """Keep a benchmark's numbers and show its table; a quick run does neither."""
+    if not quick:
+        keep(name, data)
+        show(name, table, page=page, marker=marker)

@@ -1,0 +1,205 @@
+"""The fused Sinkhorn solver on a GPU beside its peers and the chip's limits, in one process.
+
+Value and gradient to the logits for a batch of 256, every row at an L1 marginal error of 1e-4, epsilon 0.1. Times
+are those of the device: a recorded CUDA graph, replayed many times, where nothing waits for the host.
+
+    python benchmarks/sinkhorn_gpu.py            # needs a CUDA device, about a minute
+    python benchmarks/sinkhorn_gpu.py --render   # the table in docs/performance.md from the kept numbers
+"""
+
+from __future__ import annotations
+
+import argparse
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from typing import Any
+
+import torch
+from common import keep, kept, show
+from sinkhorn import Outcome, run_peer
+from sinkhorn_peers import (
+    TEMPERATURE,
+    TOLERANCE,
+    Problem,
+    geomloss_batch,
+    make_problem,
+    ours,
+    pot_batch,
+)
+from torch import Tensor
+
+from preceptor.ot import fused, sinkhorn, sinkhorn_distance
+
+BATCH, EPSILON = 256, 0.1
+SHAPES = [(50, 50), (100, 100), (200, 100), (256, 256), (1000, 200), (1000, 1000)]
+TARGETS = {(50, 50): 60e-6, (100, 100): 120e-6}  # seconds for value and potentials
+PEAK_FLOPS, PEAK_BYTES = 67e12, 4.8e12  # an H200's float32 units, and its memory
+
+
+def replayed(call: Callable[[], Any], times: int = 50) -> float:
+    """Device seconds of one call, recorded as a CUDA graph; the least of three rounds of `times` replays."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            call()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    return min(_seconds(graph.replay, times) for _ in range(3))
+
+
+def _seconds(call: Callable[[], Any], times: int) -> float:
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    call()
+    torch.cuda.synchronize()
+    start.record()
+    for _ in range(times):
+        call()
+    end.record()
+    torch.cuda.synchronize()
+    return start.elapsed_time(end) / 1000 / times
+
+
+def on_device(problem: Problem) -> Problem:
+    tensors = {name: getattr(problem, name).cuda() for name in ("teacher", "student", "cost")}
+    return replace(problem, **tensors)
+
+
+def bare_products(kernel: Tensor, batch: int, iterations: int) -> Callable[[], None]:
+    """The matrix products of so many iterations and nothing else."""
+    v, u = kernel.new_ones(batch, kernel.shape[1]), kernel.new_ones(batch, kernel.shape[0])
+
+    def call() -> None:
+        for _ in range(iterations):
+            torch.mm(v, kernel.T, out=u)
+            torch.mm(u, kernel, out=v)
+
+    return call
+
+
+def measure(m: int, n: int, kind: str, limit: float) -> dict[str, Any]:
+    problem = on_device(make_problem(BATCH, m, n, kind, EPSILON))
+    p, q = problem.sides()
+    exact = sinkhorn(p, q, problem.cost, EPSILON, TOLERANCE)
+    row: dict[str, Any] = {"shape": (BATCH, m, n), "kind": kind, "converged": bool(exact.converged.all())}
+    row["fused"] = fused.takes(p, q)
+    student = problem.student.clone().requires_grad_()
+
+    def loss() -> None:
+        q = torch.softmax(student / TEMPERATURE, 1)
+        torch.autograd.grad(sinkhorn_distance(p, q, problem.cost, EPSILON, TOLERANCE).sum(), student)
+
+    if row["fused"]:
+        row |= _fused(p, q, problem.cost)
+        row["seconds"] = replayed(loss)
+    else:
+        row["iterations"] = exact.iterations
+        row["seconds"] = min(_seconds(loss, 5) for _ in range(3))
+        row["solve_seconds"] = min(
+            _seconds(lambda: sinkhorn(p, q, problem.cost, EPSILON, TOLERANCE), 5) for _ in range(3)
+        )
+        row["flops"] = 4.0 * BATCH * m * n * exact.iterations
+        row["bytes"] = 4.0 * (p.numel() + q.numel() + problem.cost.numel()) * 2 * exact.iterations
+    row["floor_seconds"] = replayed(
+        bare_products(torch.exp(-problem.cost / EPSILON), BATCH, row["iterations"]), 10
+    )
+    row["eager_seconds"] = min(_seconds(lambda: ours(problem), 5) for _ in range(3))
+    peers = {"POT batch": (pot_batch, [1e-4, 1e-5, 1e-6]), "geomloss": (geomloss_batch, [0.9, 0.99])}
+    row["peers"] = {name: asdict(_peer(solver, problem, tries, limit)) for name, (solver, tries) in peers.items()}
+    return row
+
+
+def _fused(p: Tensor, q: Tensor, cost: Tensor) -> dict[str, Any]:
+    """Iterations, seconds, operations and bytes of the launch that solves all problems."""
+    from preceptor.ot.triton_sinkhorn import _blocks, solve_fused
+
+    reduced = cost - cost.amin()
+    found = solve_fused(p, q, reduced, EPSILON, TOLERANCE, 1000, None)
+    block_m, block_n, _ = _blocks(*cost.shape)
+    steps = found.iterations.double()
+    return {
+        "iterations": int(steps.max()), "mean_iterations": float(steps.mean()), "error": float(found.error.max()),
+        "kernel_seconds": replayed(lambda: solve_fused(p, q, reduced, EPSILON, TOLERANCE, 1000, None)),
+        "solve_seconds": replayed(lambda: fused.value_and_potentials(p, q, cost, EPSILON, TOLERANCE, 1000)),
+        "flops": 4.0 * float(steps.sum()) * cost.numel(),  # two products of m x n an iteration and problem
+        "padded_flops": 4.0 * float(steps.sum()) * block_m * block_n,
+        "bytes": 4.0 * (2 * p.numel() + 2 * q.numel() + cost.numel()),
+    }  # fmt: skip
+
+
+def _peer(solver: Callable, problem: Problem, tries: list[float], limit: float) -> Outcome:
+    def waited(problem: Problem, setting: float) -> Callable[[], float]:
+        error = solver(problem, setting)
+        torch.cuda.synchronize()
+        return error
+
+    try:
+        waited(problem, tries[0])  # the first call chooses kernels
+        return run_peer(waited, problem, tries, limit)
+    except torch.cuda.OutOfMemoryError:
+        return Outcome(None, None, "out of memory")
+
+
+def table(data: dict[str, Any]) -> str:
+    head = ("batch, classes", "cost", "iterations", "value and potentials", "with gradient to logits", "POT batch",
+            "geomloss", "times faster", "of bare products", "of the float32 peak")  # fmt: skip
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for row in data["rows"]:
+        batch, m, n = row["shape"]
+        sound = [p["seconds"] for p in row["peers"].values() if p["seconds"] and p["error"] <= 1.05 * TOLERANCE]
+        limit = data["limit"] if any(p["note"].startswith(">") for p in row["peers"].values()) else None
+        best = min(sound) if sound else limit
+        faster = "–" if best is None else f"{'' if sound else '> '}{best / row['seconds']:,.0f}"
+        lines.append("| " + " | ".join([
+            f"{batch}, {m} x {n}", row["kind"], str(row["iterations"]), _time(row["solve_seconds"]),
+            _time(row["seconds"]), *(_told(row["peers"][name]) for name in ("POT batch", "geomloss")), faster,
+            f"{row['solve_seconds'] / row['floor_seconds']:.2f}",
+            f"{row['flops'] / row.get('kernel_seconds', row['solve_seconds']) / PEAK_FLOPS:.0%}",
+        ]) + " |")  # fmt: skip
+    verdicts = []
+    for (m, n), wanted in TARGETS.items():
+        came = {row["kind"]: row["solve_seconds"] for row in data["rows"] if tuple(row["shape"][1:]) == (m, n)}
+        told = ", ".join(f"{_time(value)} {kind}" for kind, value in came.items())
+        met = "met" if max(came.values()) < wanted else "met where classes are disjoint" if min(
+            came.values()) < wanted else "missed"  # fmt: skip
+        verdicts.append(f"- {m} x {n} under {_time(wanted)}: {met} ({told}).")
+    large = {r["kind"]: r["solve_seconds"] / r["floor_seconds"] for r in data["rows"] if tuple(r["shape"][1:]) == (1000, 1000)}  # fmt: skip
+    told = ", ".join(f"{value:.2f} {kind}" for kind, value in large.items())
+    verdicts.append(f"- 1000 x 1000 within twice the bare products: {'met' if max(large.values()) <= 2 else 'missed'} ({told}).")
+    return "\n".join(lines) + "\n\n" + "\n".join(verdicts)
+
+
+def _time(seconds: float) -> str:
+    return f"{1e6 * seconds:,.0f} µs" if seconds < 0.01 else f"{1000 * seconds:,.0f} ms"
+
+
+def _told(peer: dict[str, Any]) -> str:
+    if peer["seconds"] is None:
+        return peer["note"]
+    failed = "" if peer["error"] <= 1.05 * TOLERANCE else f" (error {peer['error']:.0e})"
+    return _time(peer["seconds"]) + failed
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--limit", type=float, default=4.0, help="seconds a peer may take for one try")
+    parser.add_argument("--render", action="store_true", help="only write the table from the kept numbers")
+    arguments = parser.parse_args()
+    if not arguments.render:
+        warnings.simplefilter("ignore")
+        rows = []
+        for m, n in SHAPES:
+            for kind in ("disjoint", "shared"):
+                rows.append(measure(m, n, kind, arguments.limit))
+                print(rows[-1], flush=True)
+        keep("sinkhorn_gpu", {"rows": rows, "limit": arguments.limit})
+    found = table(kept("sinkhorn_gpu"))
+    show("sinkhorn_gpu", found)
+    print(found)
+
+
+if __name__ == "__main__":
+    main()
