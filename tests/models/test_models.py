@@ -88,6 +88,47 @@ def test_outputs_trace_into_one_graph(arch):
 
 
 @pytest.mark.parametrize(
+    "arch", ["wrn-10-1", "mobilenet-0.25", "resnet-18", "cnn-4", "mlp-8", "timm:test_vit"]
+)
+@pytest.mark.parametrize("compiled", [False, True])
+def test_autocast_leaves_features_and_logits_in_full_precision(arch, compiled):
+    network = build(arch, 5, (3, 32, 32), seed=0).eval()
+    outputs = torch.compile(network.outputs, backend="eager", fullgraph=True) if compiled else network.outputs
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        found = outputs(inputs((3, 32, 32)))
+        alone = network(inputs((3, 32, 32)))
+    assert found.features.dtype == found.logits.dtype == torch.float32
+    expected = torch.nn.functional.linear(
+        found.features, network.classifier.weight, network.classifier.bias
+    )  # outside autocast
+    torch.testing.assert_close(found.logits, expected, rtol=1e-6, atol=1e-6)
+    if not arch.startswith("timm:"):  # timm's forward is its own
+        torch.testing.assert_close(alone, found.logits, rtol=1e-6, atol=1e-6)
+    if found.maps and not arch.startswith("timm:"):
+        assert found.maps[-1].dtype == torch.bfloat16
+    if arch.startswith(("cnn", "resnet")):  # their features are the mean of the last map
+        exact = found.maps[-1].double().mean((2, 3)).float()
+        torch.testing.assert_close(found.features, exact, rtol=1e-6, atol=1e-6)
+    torch._dynamo.reset()
+
+
+def test_under_autocast_gradients_reach_every_parameter():
+    network = build("cnn-4", 3, (1, 8, 8), seed=0)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        network.outputs(inputs((1, 8, 8), 4)).logits.square().sum().backward()
+    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in network.parameters())
+
+
+def test_a_network_keeps_its_own_precision():
+    images = inputs((1, 8, 8))
+    for dtype in (torch.bfloat16, torch.float64):
+        output = build("cnn-4", 3, (1, 8, 8), seed=0).to(dtype).eval().outputs(images.to(dtype))
+        assert output.features.dtype == output.logits.dtype == dtype
+    shapes = build("cnn-4", 3, (1, 8, 8)).to("meta").outputs(images.to("meta"))
+    assert shapes.logits.shape == (3, 3)
+
+
+@pytest.mark.parametrize(
     ("arch", "num_classes", "shape", "count"),
     [
         ("wrn-40-2", 10, (3, 32, 32), 2_243_546),  # 2.2 M, Zagoruyko and Komodakis

@@ -11,7 +11,9 @@ from preceptor.core import ModelOutput
 class Network(nn.Module):
     """A classifier whose logits are a linear function of its features.
 
-    A subclass sets `classifier` and implements `trunk`. The input is a normalised float tensor.
+    A subclass sets `classifier` and implements `trunk`. The input is a normalised float tensor. Features and logits
+    have the precision of the classifier's weights, under autocast too: losses take differences and logarithms of
+    them, to which the eight bits of bfloat16 would be noise, and the last layer is too small to be worth halving.
 
     Attributes:
         arch: The name that `preceptor.models.build` takes to make this network.
@@ -27,12 +29,22 @@ class Network(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits (B, C)."""
-        return self.classifier(self.trunk(images)[1])
+        return self._classified(self.trunk(images)[1])[1]
 
     def outputs(self, images: Tensor) -> ModelOutput:
         """Feature maps, features and logits of one pass."""
         maps, features = self.trunk(images)
-        return ModelOutput(maps=maps, features=features, logits=self.classifier(features))
+        features, logits = self._classified(features)
+        return ModelOutput(maps=maps, features=features, logits=logits)
+
+    def _classified(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Features (B, d) in the weights' precision, and their logits (B, C) computed in it."""
+        features = features.to(self.classifier.weight.dtype)
+        kind = features.device.type
+        if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
+            return features, self.classifier(features)
+        with torch.autocast(kind, enabled=False):
+            return features, self.classifier(features)
 
     @property
     def feature_size(self) -> int:
@@ -59,5 +71,6 @@ def initialise(network: nn.Module) -> None:
 
 
 def pooled(images: Tensor) -> Tensor:
-    """Global average over space: (B, c, h, w) -> (B, c)."""
-    return torch.mean(images, dim=(2, 3))
+    """Global average over space: (B, c, h, w) -> (B, c), in float32 where the images are in half precision."""
+    half = images.dtype in (torch.float16, torch.bfloat16)
+    return torch.mean(images, dim=(2, 3), dtype=torch.float32 if half else None)
