@@ -132,7 +132,8 @@ def _fused(p: Tensor, q: Tensor, cost: Tensor) -> dict[str, Any]:
 
 def _peer(solver: Callable, problem: Problem, tries: list[float], limit: float) -> Outcome:
     def waited(problem: Problem, setting: float) -> Callable[[], float]:
-        error = solver(problem, setting)
+        with problem.cost.device:  # POT's batch solver makes some tensors where torch's default device is
+            error = solver(problem, setting)
         torch.cuda.synchronize()
         return error
 

@@ -288,6 +288,7 @@ def test_wrong_uses(make_folder):
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize(
     "augment", ["pad-crop-flip", "random-resized-crop-flip", "pad-crop-flip+randaugment"]
@@ -296,7 +297,7 @@ def test_the_device_changes_nothing_and_a_step_never_waits_for_it(augment):
     options = {"train": True, "seed": 2, "augment": augment}
     cpu = batches(Loader(toy().train, 8, **options))
     loader = Loader(toy().train, 8, device="cuda", **options)
-    tolerance = 1.01 / 255 if "resized" in augment or "randaugment" in augment else 0
+    tolerance = 1.01 / 255 if "resized" in augment or "randaugment" in augment else 1e-7
     for one, two in zip(cpu, batches(loader), strict=True):
         torch.testing.assert_close(two.images.cpu(), one.images, rtol=0, atol=tolerance)
         assert two.indices.tolist() == one.indices.tolist()

@@ -13,6 +13,7 @@ from tests.distill.losses.test_contract import NAMES, SAME, WAITING, cast
 
 pytestmark = [
     pytest.mark.gpu,
+    pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype"),
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 
