@@ -28,7 +28,9 @@ def test_a_graph_trains_what_plain_steps_train(method: str) -> None:
 def test_a_weight_follows_progress_through_a_graph() -> None:
     teacher = build("cnn-8", 3, (1, 8, 8), seed=5)
     plain, graphed = (
-        train(toy_task(), method="sinkhorn", teacher=teacher, schedule="linear-decay", graphs=graphs, **SETTINGS)
+        train(
+            toy_task(), method="sinkhorn", teacher=teacher, schedule="linear-decay", graphs=graphs, **SETTINGS
+        )
         for graphs in (False, True)
     )
     terms = [[record["terms"]["sinkhorn"] for record in result.history] for result in (plain, graphed)]

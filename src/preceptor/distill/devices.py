@@ -6,17 +6,20 @@ import atexit
 import logging
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from preceptor.core import PreceptorError
 
-try:
+if TYPE_CHECKING:
     from lightning_fabric import Fabric
-except ModuleNotFoundError:  # the same library inside the `lightning` package
-    from lightning.fabric import Fabric  # type: ignore[import-not-found,no-redef]
+else:
+    try:
+        from lightning_fabric import Fabric
+    except ModuleNotFoundError:  # the same library inside the `lightning` package
+        from lightning.fabric import Fabric
 
 
 def resolve_device(device: str) -> torch.device:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from preceptor.core import PreceptorError
 from preceptor.data.split import Split
 from preceptor.data.task import Task
+from preceptor.distill.collectives import Group, join
 from preceptor.distill.devices import Fabric, on_first_process
 from preceptor.distill.energy import EnergyMeter
 from preceptor.distill.evaluate import evaluate
@@ -18,6 +19,7 @@ from preceptor.distill.evidence import circumstances, hardware, plain
 from preceptor.distill.graph import GraphedStep
 from preceptor.distill.inputs import InputSpec, Normalise, input_spec
 from preceptor.distill.loop import Job, Loop
+from preceptor.distill.losses import Method
 from preceptor.distill.optimise import MovingAverage, make_optimizer
 from preceptor.distill.prepare import (
     EVALUATION_BATCH,
@@ -180,7 +182,7 @@ class Session:
             folder=self.folder, checkpoint_every=None, evaluate_every=1, reporter=None,
         )  # fmt: skip
 
-    def _prepare_networks(self, network: nn.Module, method: nn.Module, count: int) -> None:
+    def _prepare_networks(self, network: nn.Module, method: Method, count: int) -> None:
         device, processes = self.fabric.device, self.fabric.world_size
         if device.type == "cuda":
             network.to(memory_format=torch.channels_last)
@@ -192,6 +194,7 @@ class Session:
             )
         if processes == 1:
             return
+        join(method, Group(processes))
         self.synchronised = [synchronise(part, device) for part in (network, method)]
         left = [name for changes in self.synchronised for name in changes.left]
         if left:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from preceptor.core import ModelOutput
+from preceptor.distill.collectives import step_of_all
 from preceptor.distill.devices import Fabric, sum_gradients
 from preceptor.distill.inputs import Normalise, label_distribution, mix_up
 from preceptor.distill.losses import Method, Step
@@ -75,9 +76,9 @@ class TrainingStep:
         self.optimizer.zero_grad(set_to_none=True)
         total: Tensor | None = None
         for part in self._parts(inputs):
-            terms, correct = self._terms(part, progress)
+            terms, rows, correct = self._terms(part, progress)
             # Means count by their rows, so that parts and processes add up to the whole batch.
-            values = torch.stack(list(terms.values())) * (part.weights.sum() / inputs.rows)
+            values = torch.stack(list(terms.values())) * (rows / inputs.rows)
             self.fabric.backward(values.sum())
             noted = torch.cat([values.detach(), correct[None]])
             total = noted if total is None else total + noted
@@ -103,8 +104,8 @@ class TrainingStep:
         for part in zip(*(column.chunk(self.recipe.accumulate) for column in columns), strict=True):
             yield _Rows(*part)
 
-    def _terms(self, rows: _Rows, progress: float | Tensor) -> tuple[dict[str, Tensor], Tensor]:
-        """The method's terms on these rows, and how many of them the student gets right."""
+    def _terms(self, rows: _Rows, progress: float | Tensor) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+        """The method's terms on these rows, for how many rows they count, and how many the student gets right."""
         views = self.method.expand(rows.images)  # in [0, 1], so that each network normalises its own way
         teacher = None if self.teacher is None else self.teacher.outputs(views, rows.indices)
         seen = self.normalise(views)
@@ -113,6 +114,9 @@ class TrainingStep:
         with self.fabric.autocast():
             student = self.student_outputs(seen)
         step = Step(seen, rows.labels, rows.targets, rows.weights, rows.indices, student, teacher, progress)
+        sharers = self.fabric.world_size if self.method.relational else 1
+        if sharers > 1:
+            step = step_of_all(step, maps="maps" in self.method.needs)
         terms = {name: value.float() for name, value in self.method(step).items()}
         right = student.logits.detach()[: len(rows.labels)].argmax(dim=1) == rows.labels
-        return terms, (right * rows.weights).sum().float()
+        return terms, step.weights.sum() / sharers, (right * rows.weights).sum().float()

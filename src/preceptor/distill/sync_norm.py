@@ -7,28 +7,13 @@ works nowhere else; elsewhere it is the class below.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-
-class _SumOverRanks(torch.autograd.Function):
-    """The sum over all processes; every process's loss depends on it, so its gradient is summed as well."""
-
-    @staticmethod
-    def forward(context: Any, values: Tensor) -> Tensor:
-        total = values.detach().clone()
-        dist.all_reduce(total)
-        return total
-
-    @staticmethod
-    def backward(context: Any, *gradients: Tensor) -> Tensor:
-        total = gradients[0].detach().clone()
-        dist.all_reduce(total)
-        return total
+from preceptor.distill.collectives import sum_over_ranks
 
 
 class SynchronisedBatchNorm(_BatchNorm):
@@ -47,9 +32,9 @@ class SynchronisedBatchNorm(_BatchNorm):
         axes = [axis for axis in range(values.ndim) if axis != 1]
         shape = (1, -1) + (1,) * (values.ndim - 2)
         count = values.numel() // values.shape[1] * dist.get_world_size()
-        mean = _SumOverRanks.apply(values.sum(axes)) / count  # (c,)
+        mean = sum_over_ranks(values.sum(axes)) / count  # (c,)
         centered = values - mean.view(shape)
-        variance = _SumOverRanks.apply(centered.square().sum(axes)) / count  # (c,)
+        variance = sum_over_ranks(centered.square().sum(axes)) / count  # (c,)
         self._track(mean.detach(), variance.detach() * (count / max(count - 1, 1)))
         scaled = centered * (variance + self.eps).rsqrt().view(shape)
         if self.affine:

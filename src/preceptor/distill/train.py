@@ -53,8 +53,8 @@ def train(
 ) -> Result:
     """Train a student on a task, learning from a teacher by a method.
 
-    Under torchrun the batch is dealt out to the processes, which together train what one would; a method that
-    compares the rows of a batch with each other sees those of its process.
+    Under torchrun the batch is dealt out to the processes, which together train what one would. A method that
+    relates the rows of a batch to each other (`relational`) gets the features and logits of all processes.
 
     Args:
         task: A `Task`, or what one is made from (a folder, an `.npz`, ``glyphs:digits``, …).

@@ -21,6 +21,7 @@ from tests.distill.losses.cases import (
     loss,
     make_context,
     make_step,
+    rows_of,
     views,
     with_padding,
 )
@@ -156,6 +157,40 @@ def test_padding_has_no_say(name):
                 torch.testing.assert_close(part[-2:], torch.zeros_like(part[-2:]), rtol=0, atol=1e-12)
     for key, value in method.state_dict().items():
         torch.testing.assert_close(other.state_dict()[key], value, msg=lambda m, key=key: f"{key}: {m}")
+
+
+# Their terms are means over rows, but statistics of the batch go into them.
+SUMMING = {"refilled-classifier", "mgd", "afd", "fitnet"}
+
+
+def part_of(name: str, step: Step, rows: Tensor) -> Step:
+    """Some rows of a step, in all of its views."""
+    seen = torch.cat([rows + view * len(step.labels) for view in range(views(name))])
+    columns = {key: getattr(step, key)[rows] for key in ("labels", "targets", "weights", "indices")}
+    teacher = None if step.teacher is None else rows_of(step.teacher, seen)
+    return replace(
+        step, images=step.images[seen], student=rows_of(step.student, seen), teacher=teacher, **columns
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_says_whether_a_batch_is_more_than_its_rows(name):
+    context = make_context(same=name in SAME)
+    options = {"aml": {"margin": 2.1}, "refilled-embedding": {"triplets": "all"}}.get(name, {})
+    whole = build(name, context, **options)
+    halves = [copy.deepcopy(whole) for _ in range(2)]
+    same = True
+    for seed in (1, 2):  # memories show at the second step
+        step = make_step(name, context, rows=4, seed=seed)
+        expected = whole(step)
+        parts = [
+            half(part_of(name, step, rows))
+            for half, rows in zip(halves, torch.arange(4).chunk(2), strict=True)
+        ]
+        for key, value in expected.items():
+            mean = (parts[0][key] + parts[1][key]) / 2
+            same = same and bool((mean - value).abs() <= 1e-7 * (1 + value.abs()))
+    assert same == (not METHODS[name].relational and name not in SUMMING)
 
 
 def scaled(step: Step, factor: float) -> Step:

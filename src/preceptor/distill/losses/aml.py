@@ -32,6 +32,7 @@ class AsymmetricMetric(Method):
     name = "aml"
     reference = "Budnik and Avrithis 2021"
     term_names = ("task", "metric")
+    relational = True
 
     def __init__(
         self,

@@ -32,6 +32,7 @@ class Dist(Method):
     reference = "Huang et al. 2022"
     needs = frozenset({"teacher", "same-classes"})
     term_names = ("task", "inter", "intra")
+    relational = True
     order: Tensor
 
     def __init__(

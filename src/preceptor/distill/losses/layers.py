@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from preceptor.core import ModelOutput
 from preceptor.distill.losses.geometry import or_one
+from preceptor.distill.losses.processes import ALONE, Processes
 from preceptor.distill.losses.step import Context
 
 
@@ -49,8 +50,10 @@ class RowBatchNorm(nn.Module):
     """Batch normalisation over the rows that count, and over positions for maps.
 
     Padding rows have no say, and a batch of one row works. It keeps no running statistics: losses are only
-    evaluated in training.
+    evaluated in training. The statistics are those of all `processes`.
     """
+
+    processes: Processes = ALONE
 
     def __init__(self, channels: int, epsilon: float = 1e-5) -> None:
         super().__init__()
@@ -63,10 +66,10 @@ class RowBatchNorm(nn.Module):
         dims = [0, *range(2, values.ndim)]
         shape = [1, -1] + [1] * (values.ndim - 2)
         share = row_weights.to(values.dtype).reshape(-1, *[1] * (values.ndim - 1))
-        share = share / or_one(share.sum())
+        share = share / or_one(self.processes.total(share.sum()))
         positions = values[0, 0].numel()
-        mean = (values * share).sum(dim=dims, keepdim=True) / positions
+        mean = self.processes.total((values * share).sum(dim=dims, keepdim=True)) / positions
         centered = values - mean
-        variance = (centered.square() * share).sum(dim=dims, keepdim=True) / positions
+        variance = self.processes.total((centered.square() * share).sum(dim=dims, keepdim=True)) / positions
         scaled = centered * (variance + self.epsilon).rsqrt()
         return scaled * self.weight.reshape(shape) + self.bias.reshape(shape)

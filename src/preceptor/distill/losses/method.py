@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from preceptor.core import ModelOutput, PreceptorError
 from preceptor.distill.losses.geometry import or_one
+from preceptor.distill.losses.processes import ALONE, Processes
 from preceptor.distill.losses.step import Context, Step
 
 
@@ -19,12 +20,18 @@ class Method(nn.Module):
     Parameters (regressors, critics) are trained with the student; parameters and buffers are saved with a
     checkpoint. Subclasses write `terms`; `forward` calls it in full precision with autocast switched off,
     because logarithms and distances of half-precision numbers are where losses go wrong.
+
+    Several processes have the rows of a batch between them. A method whose terms are means over rows need not know.
+    One that relates rows to each other says `relational`: its steps hold the rows of all processes, images and (unless
+    it needs them) maps left out. One that only sums over the batch on its way asks `processes` for the total.
     """
 
     name: ClassVar[str]
     reference: ClassVar[str]
     needs: ClassVar[frozenset[str]] = frozenset({"teacher"})
     term_names: ClassVar[tuple[str, ...]] = ("task",)
+    relational: ClassVar[bool] = False
+    processes: Processes = ALONE
 
     def __init__(self, context: Context, **options: Any) -> None:
         super().__init__()

@@ -96,8 +96,9 @@ class MatchingGuided(Method):
         similar = torch.einsum(
             "b,bip,bjp->ij", share, unit_rows(student.flatten(2)), unit_rows(teacher.flatten(2))
         )
-        cost += (2 * share.sum() - 2 * similar).to(cost.dtype)
-        every = self.update_every or max(1, math.ceil(self.num_train / len(weights)))
+        cost += self.processes.total((2 * share.sum() - 2 * similar).to(cost.dtype))
+        batch = self.processes.count * len(weights)
+        every = self.update_every or max(1, math.ceil(self.num_train / batch))
         if cost.is_cuda and torch.cuda.is_current_stream_capturing():
             raise PreceptorError(
                 "method mgd matches channels on the host, which a CUDA graph cannot; run without"

@@ -28,6 +28,7 @@ class ReFilledEmbedding(Method):
     name = "refilled-embedding"
     reference = "Ye et al. 2020"
     term_names = ("task", "embedding")
+    relational = True
 
     def __init__(
         self,
@@ -97,7 +98,7 @@ class ReFilledClassifier(Method):
         logits = step.student.logits
         counts = (step.weights > 0).to(logits.dtype)
         presence = torch.zeros_like(logits[0]).scatter_add(0, step.labels, counts)  # (C_S,)
-        absent = presence == 0
+        absent = self.processes.total(presence) == 0
         teacher = teacher_of(step).features.to(logits.dtype) @ self.centers.to(logits.dtype).T
         # A large negative number, not -inf: the difference of two logarithms has to stay a number.
         floor = torch.finfo(logits.dtype).min / 4

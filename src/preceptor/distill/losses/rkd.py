@@ -51,6 +51,7 @@ class Relational(Method):
     name = "rkd"
     reference = "Park et al. 2019"
     term_names = ("task", "distance", "angle")
+    relational = True
 
     def __init__(
         self,

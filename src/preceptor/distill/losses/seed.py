@@ -27,6 +27,7 @@ class SelfSupervised(Method):
     name = "seed"
     reference = "Fang et al. 2021"
     term_names = ("task", "similarity")
+    relational = True
     queue: Tensor
     filled: Tensor
     place: Tensor

@@ -62,6 +62,7 @@ class SelfSupervisionKD(Method):
     reference = "Xu et al. 2020"
     needs = frozenset({"teacher", "same-classes", "views"})
     term_names = ("task", "kd", "rotated_kd", "similarity", "teacher_head")
+    relational = True
     order: Tensor
 
     def __init__(

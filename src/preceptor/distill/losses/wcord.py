@@ -28,6 +28,7 @@ class WassersteinContrastive(Method):
     name = "wcord"
     reference = "Chen et al. 2021"
     term_names = ("task", "global", "local")
+    relational = True
 
     def __init__(
         self,
