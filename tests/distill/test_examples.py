@@ -5,6 +5,9 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from torch import Tensor
+
+from preceptor.ot import SinkhornLoss
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -18,18 +21,28 @@ def load(name: str) -> ModuleType:
     return module
 
 
-def test_plain_loop() -> None:
-    assert load("plain_loop").main() > 0.9
+@pytest.mark.parametrize(
+    ("name", "needs"),
+    [
+        ("plain_loop", ()),
+        ("hugging_face_trainer", ("transformers", "accelerate")),
+        ("lightning_module", ("lightning",)),
+    ],
+)
+@pytest.mark.filterwarnings("ignore")  # what the trainers warn of is not ours
+def test_the_student_of_an_example_learns_with_the_transport_term(
+    name: str, needs: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for package in needs:
+        pytest.importorskip(package)
+    values: list[Tensor] = []
+    forward = SinkhornLoss.forward
 
+    def noted(self: SinkhornLoss, *arguments: Tensor) -> Tensor:
+        values.append(forward(self, *arguments))
+        return values[-1]
 
-@pytest.mark.filterwarnings("ignore")  # what the Trainer warns of is not ours
-def test_hugging_face_trainer() -> None:
-    pytest.importorskip("transformers")
-    pytest.importorskip("accelerate")
-    assert load("hugging_face_trainer").main() > 0.9
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_lightning_module() -> None:
-    pytest.importorskip("lightning")
-    assert load("lightning_module").main() > 0.9
+    monkeypatch.setattr(SinkhornLoss, "forward", noted)
+    assert load(name).main() > 0.9
+    assert len(values) > 20
+    assert all(value.requires_grad and value > 0 for value in values)
