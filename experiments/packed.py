@@ -1,10 +1,11 @@
 """Many trainings side by side on one GPU, in one process.
 
 Small students leave a GPU idle: their steps are hundreds of launches of tiny kernels. A pack trains all students that
-share the data and its order at once: the batch is drawn and augmented once, each teacher sees it once, each student
-runs on its own stream, and the whole step is one CUDA graph. Students of a pack see the same batches, which makes
-their differences paired comparisons; the random numbers come from a generator of the pack's own, so that students of
-different packs with one seed see the same batches too. On the CPU the same code runs without the graph.
+share the data and its order at once: the batch is drawn and augmented once, each teacher sees it once, students of one
+architecture are merged into one wide network, each computes its loss on its own stream, and the whole step is one
+CUDA graph. Students of a pack see the same batches, which makes their differences paired comparisons; the random
+numbers come from a generator of the pack's own, so that students of different packs with one seed see the same
+batches too. On the CPU the same code runs without the graph.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from experiments.images import Images
+from experiments.merged import Merged, can_merge
 from experiments.passes import clean_outputs, normalised
 from experiments.schedule import Schedule
 from preceptor.core import ModelOutput, Outputs
@@ -85,6 +87,47 @@ def context_of(scene: Scene, student: Student) -> Context:
     )  # fmt: skip
 
 
+@dataclass(eq=False)
+class Choir:
+    """Students that see the same images through networks of one architecture, merged into one."""
+
+    places: list[int]  # among the students of the pack
+    network: Merged | nn.Module  # merged, or the one student's own
+    forward: Callable[[Tensor], ModelOutput]
+
+    def parts(self, out: ModelOutput) -> list[ModelOutput]:
+        """What each student says, cut off from the network so that each loss has its own backward pass."""
+        if not isinstance(self.network, Merged):
+            return [_leaves(out)]
+        return [_leaves(self.network.part(out, place)) for place in range(len(self.places))]
+
+    def backward(self, out: ModelOutput, parts: list[ModelOutput]) -> None:
+        """Carry the gradients that the losses left at the parts through the network."""
+        pairs = [
+            (out.logits, _joined([p.logits for p in parts], 0)),
+            (out.features, _joined([p.features for p in parts], 1)),
+        ]
+        pairs += [(m, _joined([p.maps[k] for p in parts], 1, True)) for k, m in enumerate(out.maps)]
+        pairs = [(value, grad.view_as(value)) for value, grad in pairs if grad is not None]
+        if pairs:
+            torch.autograd.backward([value for value, _ in pairs], [grad for _, grad in pairs])
+
+
+def _leaves(out: ModelOutput) -> ModelOutput:
+    maps = tuple(m.detach().requires_grad_() for m in out.maps)
+    return ModelOutput(maps, out.features.detach().requires_grad_(), out.logits.detach().requires_grad_())
+
+
+def _joined(parts: list[Tensor], dim: int, channels: bool = False) -> Tensor | None:
+    """The gradients of parts of one tensor together; None where no loss used any of them."""
+    if all(part.grad is None for part in parts):
+        return None
+    grads = [torch.zeros_like(part) if part.grad is None else part.grad for part in parts]
+    if channels:
+        return torch.cat(grads, dim).contiguous(memory_format=torch.channels_last)
+    return torch.stack(grads, dim)
+
+
 LessonKey = tuple[Tutor | None, type | None]
 Lesson = tuple[Tensor, ModelOutput | None]
 
@@ -96,9 +139,12 @@ class Pack:
         students: Their networks are trained in place.
         scene: Data, classes, schedule, seed.
         graphed: Record the step as a CUDA graph. A pack whose methods talk to the host cannot be.
+        merged: Make one wide network of those of one architecture.
     """
 
-    def __init__(self, students: Sequence[Student], scene: Scene, graphed: bool = True) -> None:
+    def __init__(
+        self, students: Sequence[Student], scene: Scene, graphed: bool = True, merged: bool = True
+    ) -> None:
         self.students, self.scene, self.data, self.schedule = students, scene, scene.data, scene.schedule
         self.device = scene.data.pixels.device
         self.graphed = graphed and self.device.type == "cuda"
@@ -111,17 +157,33 @@ class Pack:
         self.methods = [s.method(context_of(scene, s), **s.options).to(self.device) for s in students]
         # In the order in which students name them; one pass serves all students of a teacher.
         self.tutors = list(dict.fromkeys(s.tutor for s in students if s.tutor is not None))
-        self.forwards = [self._forward(s.network) for s in students]
         self.teach = {tutor: self._forward(tutor.network) for tutor in self.tutors}
-        groups = [[p for p in (*s.network.parameters(), *m.parameters()) if p.requires_grad]
-                  for s, m in zip(students, self.methods, strict=True)]  # fmt: skip
-        self.parameters = [p for group in groups for p in group]
-        scales = [s.rate_scale for s, group in zip(students, groups, strict=True) for _ in group]
+        self.choirs = self._choirs(merged)
+        owners = [(c.network, students[c.places[0]].rate_scale) for c in self.choirs]
+        owners += [(m, s.rate_scale) for m, s in zip(self.methods, students, strict=True)]
+        pairs = [(p, scale) for owner, scale in owners for p in owner.parameters() if p.requires_grad]
+        self.parameters = [p for p, _ in pairs]
         # Positions among the parameters by the scale of their learning rate.
-        self.rates = {scale: [k for k, own in enumerate(scales) if own == scale] for scale in set(scales)}
+        self.rates = {scale: [k for k, (_, own) in enumerate(pairs) if own == scale] for _, scale in pairs}
         self.velocity = [torch.zeros_like(p) for p in self.parameters]
         self.streams: list[torch.cuda.Stream] = []
         self.graph: torch.cuda.CUDAGraph | None = None
+
+    def _choirs(self, merged: bool) -> list[Choir]:
+        """Students of one architecture that see the same images and learn at the same rate, together."""
+        found: dict[tuple, list[int]] = {}
+        for place, (student, method) in enumerate(zip(self.students, self.methods, strict=True)):
+            shapes = tuple((n, tuple(t.shape)) for n, t in student.network.state_dict().items())
+            alone = None if merged and can_merge(student.network) else place
+            key = (shapes, lesson_key(student, method)[1], student.rate_scale, alone)
+            found.setdefault(key, []).append(place)
+        sample = normalised(self.data.pixels[:2], self.scene.mean, self.scene.std)
+        choirs = []
+        for places in found.values():
+            networks = [self.students[place].network for place in places]
+            network = networks[0] if len(networks) == 1 else Merged(networks, sample).to(self.device)
+            choirs.append(Choir(places, network, self._forward(network)))
+        return choirs
 
     def _forward(self, network: nn.Module) -> Callable[[Tensor], ModelOutput]:
         return torch.compile(network.outputs, dynamic=False) if self.scene.compiled else network.outputs
@@ -159,42 +221,47 @@ class Pack:
             "indices": self.rows,
         }
 
-    def _study(self, place: int, lesson: Lesson, labels: dict[str, Tensor]) -> None:
-        """Forward and backward of one student."""
+    def _study(self, place: int, out: ModelOutput, lesson: Lesson, labels: dict[str, Tensor]) -> None:
+        """The loss of one student and its gradients at the student's outputs."""
         seen, taught = lesson
-        with self._precision():
-            out = self.forwards[place](seen)
         step = Step(images=seen, student=out, teacher=taught, progress=self.progress, **labels)
         loss = torch.stack(list(self.methods[place](step).values())).sum()
         loss.backward()
         self.losses[place] = loss.detach()
 
-    def _step(self) -> None:
+    def _step(self, study: Callable[..., None] | None = None) -> None:
+        study = study or self._study
+        for p in self.parameters:
+            p.grad = None  # so that backward passes write gradients and need not add them
         lessons, labels = self._lessons(self._view()), self._labels()
         main = torch.cuda.current_stream() if self.streams else None
-        for place, (student, method) in enumerate(zip(self.students, self.methods, strict=True)):
-            lesson = lessons[lesson_key(student, method)]
-            if main is None:
-                self._study(place, lesson, labels)
-                continue
-            self.streams[place].wait_stream(main)
-            with torch.cuda.stream(self.streams[place]):
-                self._study(place, lesson, labels)
-        if main is not None:
-            for stream in self.streams:
-                main.wait_stream(stream)
+        for choir in self.choirs:
+            found = [lessons[lesson_key(self.students[k], self.methods[k])] for k in choir.places]
+            with self._precision():
+                out = choir.forward(found[0][0])
+            parts = choir.parts(out)
+            for place, part, lesson in zip(choir.places, parts, found, strict=True):
+                if main is None:
+                    study(place, part, lesson, labels)
+                    continue
+                self.streams[place].wait_stream(main)
+                with torch.cuda.stream(self.streams[place]):
+                    study(place, part, lesson, labels)
+            if main is not None:
+                for place in choir.places:
+                    main.wait_stream(self.streams[place])
+            choir.backward(out, parts)
         self._descend()
 
     @torch.no_grad()
     def _descend(self) -> None:
-        grads = [p.grad for p in self.parameters]
+        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in self.parameters]
         torch._foreach_add_(grads, self.parameters, alpha=self.schedule.weight_decay)
         torch._foreach_mul_(self.velocity, self.schedule.momentum)
         torch._foreach_add_(self.velocity, grads)
         for scale, places in self.rates.items():
             moves = torch._foreach_mul([self.velocity[k] for k in places], self.rate * scale)
             torch._foreach_sub_([self.parameters[k] for k in places], moves)
-        torch._foreach_zero_(grads)
 
     def _capture(self) -> None:
         """Warm up, put everything back as it was, then record one step."""
@@ -213,30 +280,29 @@ class Pack:
         with torch.no_grad():
             for tensor, before in zip(self._state(), kept, strict=True):
                 tensor.copy_(before)
-            torch._foreach_zero_([p.grad for p in self.parameters])
 
     def _state(self) -> list[Tensor]:
         """Everything a step changes."""
-        buffers = [b for s, m in zip(self.students, self.methods, strict=True)
-                   for b in (*s.network.buffers(), *m.buffers())]  # fmt: skip
+        owners = [*(choir.network for choir in self.choirs), *self.methods]
+        buffers = [buffer for owner in owners for buffer in owner.buffers()]
         return [p.data for p in self.parameters] + self.velocity + buffers
 
     def waits_for_host(self) -> list[int]:
-        """Positions of students whose step cannot be recorded, found by doing one that must not synchronise."""
-        for p in self.parameters:
-            p.grad = torch.zeros_like(p)
+        """Positions of students whose loss cannot be recorded, found by a step whose losses must not synchronise."""
         kept = [t.clone() for t in self._state()]
         found = []
-        self._step()  # compiles, and lets libraries choose kernels, which may synchronise
-        lessons, labels = self._lessons(self._view()), self._labels()
-        for place, (student, method) in enumerate(zip(self.students, self.methods, strict=True)):
+
+        def strict(place: int, *lesson: Any) -> None:
             torch.cuda.set_sync_debug_mode("error")
             try:
-                self._study(place, lessons[lesson_key(student, method)], labels)
+                self._study(place, *lesson)
             except RuntimeError:
                 found.append(place)
             finally:
                 torch.cuda.set_sync_debug_mode("default")
+
+        self._step()  # compiles, and lets libraries choose kernels, which may synchronise
+        self._step(strict)
         with torch.no_grad():
             for tensor, before in zip(self._state(), kept, strict=True):
                 tensor.copy_(before)
@@ -244,10 +310,8 @@ class Pack:
 
     def train(self, on_epoch: Callable[[int, float], None] | None = None) -> float:
         """Run all epochs; returns the seconds they took without capture."""
-        for s in self.students:
-            s.network.train()
-        for p in self.parameters:
-            p.grad = torch.zeros_like(p)
+        for choir in self.choirs:
+            choir.network.train()
         if self.graphed:
             self._capture()
         chance = torch.Generator(self.device).manual_seed(self.scene.seed)
@@ -260,7 +324,11 @@ class Pack:
             torch.cuda.synchronize()
         for student, loss in zip(self.students, self.losses.tolist(), strict=True):
             student.final_loss = loss
-        return time.perf_counter() - started
+        seconds = time.perf_counter() - started
+        for choir in self.choirs:
+            if isinstance(choir.network, Merged):
+                choir.network.write_back([self.students[place].network for place in choir.places])
+        return seconds
 
     def _epoch(self, epoch: int, chance: torch.Generator) -> None:
         self.rate.fill_(self.schedule.rate_at(epoch))

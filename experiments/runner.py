@@ -127,7 +127,7 @@ class Runner:
         images = len(self.lab.images(job)[0])
         return [(p.job.student, float(images * self.lab.schedule(job, images).epochs)) for p in parts]
 
-    def _train(self, parts: list[Part], graphed: bool) -> None:
+    def _train(self, parts: list[Part], graphed: bool, merged: bool = True) -> None:
         began = time.perf_counter()
         job = parts[0].job
         train, test = self.lab.images(job)
@@ -135,15 +135,21 @@ class Runner:
         schedule = self.lab.schedule(job, len(train))
         scene = Scene(train, self.lab.task(job.data, job.task)[2], source.mean, source.std, schedule, job.seed,
                       self.lab.compiled)  # fmt: skip
-        pack = Pack(self._students(parts, scene), scene, graphed)
+        pack = Pack(self._students(parts, scene), scene, graphed, merged)
         if pack.graphed and (found := pack.waits_for_host()):
             self._apart(parts, found)
             return
         seconds = pack.train()
         if any(part.last for part in parts):
             pack.evaluate(test)
-        self._keep(parts, pack, seconds)
+        # In a merged network, one that diverges may take its neighbours along: those have to go again, apart.
+        lost = [p for p, s in zip(parts, pack.students, strict=True) if not math.isfinite(s.final_loss)]
+        again = lost if merged and len(pack.choirs) < len(parts) else []
+        self._keep(parts, pack, seconds, again)
         self.pace.learn(self._passes(parts), seconds, time.perf_counter() - began - seconds, not graphed)
+        if again:
+            self.log(f"once more, apart: {', '.join(p.job.name for p in again)}")
+            self._train(again, graphed, merged=False)
 
     def _students(self, parts: list[Part], scene: Scene) -> list[Any]:
         tutors: dict[TeacherSpec, Tutor] = {}
@@ -165,9 +171,11 @@ class Runner:
         self._pack([part for part in parts if part not in waiting], True)
         self._pack(waiting, False)
 
-    def _keep(self, parts: list[Part], pack: Pack, seconds: float) -> None:
+    def _keep(self, parts: list[Part], pack: Pack, seconds: float, but: list[Part]) -> None:
         rows: dict[str, list[dict[str, Any]]] = {}
         for part, student in zip(parts, pack.students, strict=True):
+            if part in but:
+                continue
             if not part.last:
                 save(student.network, self.lab.stage_path(part.job, part.stage))
                 continue
