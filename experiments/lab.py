@@ -207,7 +207,7 @@ class Lab:
             network.load_state_dict(load_file(self.stage_path(job, stage - 1), device=self.device))
         stages = stages_of(job.method)
         options = self._resolved(job, tutor) if stage == len(stages) - 1 else {}
-        if job.method in ("probe-kd", "sinkhorn+probe") and probe is not None:
+        if probe is not None:
             options.setdefault("probe", probe)
         used = tutor if "teacher" in stages[stage].needs else None
         return Student(
@@ -229,10 +229,12 @@ class Lab:
         ))) + ".safetensors")  # fmt: skip
         if not path.exists():
             classes = int(outputs.labels.max()) + 1
-            probe = fit_probe(torch.from_numpy(outputs.features), torch.from_numpy(outputs.labels), classes)
+            sides = (torch.from_numpy(side).to(self.device) for side in (outputs.features, outputs.labels))
+            probe = fit_probe(*sides, classes)
             path.parent.mkdir(parents=True, exist_ok=True)
             save_file(
-                {"weight": probe.weight, "bias": probe.bias, "penalty": torch.tensor(probe.penalty)}, path
+                {"weight": probe.weight.cpu(), "bias": probe.bias.cpu(), "penalty": torch.tensor(probe.penalty)},
+                path,
             )
         held = load_file(path)
         return Probe(held["weight"], held["bias"], float(held["penalty"]))

@@ -15,6 +15,7 @@ from experiments.jobs import Job, TeacherSpec
 from experiments.lab import Lab, save, teachers_of
 from experiments.packed import Pack, Scene, Tutor
 from experiments.plan import Pace, Part, packs
+from experiments.variants import PROBED
 
 
 def done(lab: Lab, jobs: Iterable[Job]) -> dict[Job, dict[str, Any]]:
@@ -158,7 +159,7 @@ class Runner:
             job, probe = part.job, None
             if job.teacher in teachers_of(job) and job.teacher not in tutors:
                 tutors[job.teacher] = self.lab.tutor(job, scene.data)
-            if job.method in ("probe-kd", "sinkhorn+probe"):
+            if job.method in PROBED:
                 probe = self.lab.probe(job, tutors[job.teacher].outputs)
             students.append(self.lab.pupil(job, part.stage, tutors.get(job.teacher), probe))
         return students

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -11,31 +13,69 @@ from preceptor.distill.losses import METHODS, Context, Method, Step
 from preceptor.distill.losses.geometry import unit_rows
 from preceptor.distill.losses.method import row_mean, task_loss, teacher_of
 from preceptor.distill.losses.mgd import MatchingGuided, assign_channels
+from preceptor.distill.losses.probe import Probe, ProbeDistillation, probe_from, probe_rows
 from preceptor.distill.losses.sinkhorn import Sinkhorn, schedule_factor
 from preceptor.distill.losses.wcord import WassersteinContrastive
 
 
 class Trusted(Sinkhorn):
-    """The transport term, each image weighted by how far the teacher, carried over to my classes, knows its label.
+    """The transport term, weighted by how far the teacher, carried over to my classes, knows the labels.
 
     Free of its second marginal, the plan sends ``p_T`` to ``q = p_T softmax_n(-M_mn / epsilon)``: that is where the
-    term pulls the student. The weight of an image is ``q(y) / max_n q(n)``.
+    term pulls the student. The weight of an image is ``q(y) / max_n q(n)``. With `floor` "agreement", the weight of
+    the term falls linearly to the share of training images on which the largest ``q`` is that of the label.
     """
 
     name = "trusted"
 
-    def __init__(self, context: Context, **options: object) -> None:
+    def __init__(
+        self, context: Context, *, trust: bool = True, floor: str = "none", probe_weight: float = 0.0,
+        probe_temperature: float = 4.0, probe: Probe | None = None, **options: Any,
+    ) -> None:  # fmt: skip
         super().__init__(context, **options)
+        self.trust, self.floor = trust, None
         self.register_buffer("bridge", torch.softmax(-self.cost / self.epsilon, dim=1))
+        if floor == "agreement" and context.train_outputs is not None:
+            seen = context.train_outputs
+            carried = (torch.from_numpy(seen.logits) / self.temperature).softmax(1) @ self.bridge.cpu()
+            right = carried.argmax(1) == torch.from_numpy(seen.labels)
+            self.floor = float(right.float().mean())
+        self.probe_weight, self.probe_temperature = probe_weight, probe_temperature
+        if probe_weight:
+            fitted = probe_from(context, probe, None)
+            self.register_buffer("probe_matrix", fitted.weight)
+            self.register_buffer("probe_bias", fitted.bias)
+
+    def factor(self, progress: float | Tensor) -> float | Tensor:
+        """What the weights are multiplied with."""
+        if self.floor is None:
+            return schedule_factor(self.schedule, progress, self.warmup)
+        return 1 - (1 - self.floor) * progress
 
     def terms(self, step: Step) -> dict[str, Tensor]:
-        """Cross-entropy and the weighted transport term."""
+        """Cross-entropy, the weighted transport term, and the probe's where it has a weight."""
         teacher = teacher_of(step).logits
-        carried = (teacher / self.temperature).softmax(1) @ self.bridge
-        trust = carried.gather(1, step.labels[:, None])[:, 0] / carried.amax(1)
-        rows = self.transport(teacher, step.student.logits) * trust
-        weight = self.weight * schedule_factor(self.schedule, step.progress, self.warmup)
-        return {"task": task_loss(step), "sinkhorn": weight * row_mean(rows, step.weights)}
+        rows = self.transport(teacher, step.student.logits)
+        if self.trust:
+            carried = (teacher / self.temperature).softmax(1) @ self.bridge
+            rows = rows * carried.gather(1, step.labels[:, None])[:, 0] / carried.amax(1)
+        factor = self.factor(step.progress)
+        found = {"task": task_loss(step), "sinkhorn": self.weight * factor * row_mean(rows, step.weights)}
+        if self.probe_weight:
+            told = probe_rows(self.probe_matrix, self.probe_bias, step, self.probe_temperature)
+            found["probe"] = self.probe_weight * factor * row_mean(told, step.weights)
+        return found
+
+
+class FadingProbe(ProbeDistillation):
+    """`probe-kd` whose weight falls to nothing over the training."""
+
+    name = "fading-probe"
+
+    def terms(self, step: Step) -> dict[str, Tensor]:
+        """The terms of `probe-kd`, the second with its factor."""
+        found = super().terms(step)
+        return {**found, "probe": found["probe"] * (1 - step.progress)}
 
 
 class GraphedWcord(WassersteinContrastive):
@@ -80,8 +120,12 @@ STAGES: dict[str, tuple[type[Method], ...]] = {
     "wcord": (GraphedWcord,),
     "mgd": (GraphedMgd,),
     "trusted": (Trusted,),
+    "fading-probe": (FadingProbe,),
 }
 FINETUNE_RATE = 0.1  # of the rate of a training from scratch
+
+
+PROBED = ("probe-kd", "fading-probe", "sinkhorn+probe", "trusted")  # methods that take a fitted probe
 
 
 def stages_of(method: str) -> tuple[type[Method], ...]:

@@ -51,7 +51,7 @@ def _best_penalty(scaled: Tensor, labels: Tensor, num_classes: int) -> float:
     # Sorted by class first, so that a stride takes the same share of each class.
     order = labels.argsort(stable=True)
     order = order[:: max(1, len(order) // CHOICE_ROWS)]
-    held_out = torch.arange(len(order)) % 4 == 3
+    held_out = torch.arange(len(order), device=order.device) % 4 == 3
     if not bool(held_out.any()):
         return PENALTIES[-1]
     inner, outer = order[~held_out], order[held_out]
@@ -64,8 +64,8 @@ def _best_penalty(scaled: Tensor, labels: Tensor, num_classes: int) -> float:
 
 
 def _logistic(scaled: Tensor, labels: Tensor, num_classes: int, penalty: float) -> tuple[Tensor, Tensor]:
-    weight = torch.zeros(num_classes, scaled.shape[1], dtype=scaled.dtype, requires_grad=True)
-    bias = torch.zeros(num_classes, dtype=scaled.dtype, requires_grad=True)
+    weight = scaled.new_zeros(num_classes, scaled.shape[1], requires_grad=True)
+    bias = scaled.new_zeros(num_classes, requires_grad=True)
     optimizer = torch.optim.LBFGS(
         [weight, bias], max_iter=200, tolerance_grad=1e-6, line_search_fn="strong_wolfe"
     )
