@@ -157,7 +157,11 @@ class Pack:
         self.methods = [s.method(context_of(scene, s), **s.options).to(self.device) for s in students]
         # In the order in which students name them; one pass serves all students of a teacher.
         self.tutors = list(dict.fromkeys(s.tutor for s in students if s.tutor is not None))
-        self.teach = {tutor: self._forward(tutor.network) for tutor in self.tutors}
+        learners = {
+            tutor: [m for m, s in zip(self.methods, students, strict=True) if s.tutor is tutor]
+            for tutor in self.tutors
+        }
+        self.teach = {tutor: self._forward(tutor.network, some) for tutor, some in learners.items()}
         self.choirs = self._choirs(merged)
         owners = [(c.network, students[c.places[0]].rate_scale) for c in self.choirs]
         owners += [(m, s.rate_scale) for m, s in zip(self.methods, students, strict=True)]
@@ -182,11 +186,19 @@ class Pack:
         for places in found.values():
             networks = [self.students[place].network for place in places]
             network = networks[0] if len(networks) == 1 else Merged(networks, sample).to(self.device)
-            choirs.append(Choir(places, network, self._forward(network)))
+            methods = [self.methods[place] for place in places]
+            choirs.append(Choir(places, network, self._forward(network, methods)))
         return choirs
 
-    def _forward(self, network: nn.Module) -> Callable[[Tensor], ModelOutput]:
-        return torch.compile(network.outputs, dynamic=False) if self.scene.compiled else network.outputs
+    def _forward(self, network: nn.Module, methods: Sequence[Method]) -> Callable[[Tensor], ModelOutput]:
+        """A pass of the network; without its maps where no method looks at them, which spares their gradients."""
+        looks = any("maps" in method.needs or hasattr(method, "branches") for method in methods)
+
+        def outputs(images: Tensor) -> ModelOutput:
+            out = network.outputs(images)
+            return out if looks else replace(out, maps=())
+
+        return torch.compile(outputs, dynamic=False) if self.scene.compiled else outputs
 
     def _precision(self) -> AbstractContextManager:
         if self.device.type != "cuda":
