@@ -126,10 +126,11 @@ def loss_over_minimum(tensors):
     from sklearn.linear_model import LogisticRegression
 
     from preceptor.metrics.linear_probe import STRENGTH, fit_probe, prepare
+    from preceptor.metrics.scatter import scatter
 
     labels = tensors["labels"]
-    design = prepare(tensors["features"])
-    fitted = fit_probe(design, labels, int(labels.max()) + 1)
+    design = prepare(*scatter(tensors["features"], labels, int(labels.max()) + 1))
+    fitted = fit_probe(design, labels)
     x = design.values.double().numpy()
     model = LogisticRegression(C=STRENGTH, tol=1e-6, max_iter=5000).fit(x, labels)
     log_probabilities = model.predict_log_proba(x)

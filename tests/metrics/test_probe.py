@@ -2,11 +2,16 @@ import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import LeaveOneOut, cross_val_predict
+from sklearn.model_selection import LeaveOneOut, PredefinedSplit, cross_val_predict
 
 from preceptor.core import PreceptorError
 from preceptor.metrics import probe
-from preceptor.metrics.linear_probe import fit_probe, half_gram, prepare
+from preceptor.metrics.lbfgs import minimize
+from preceptor.metrics.linear_probe import fit_probe, prepare
+from preceptor.metrics.probe import _deal
+from preceptor.metrics.problem import Preconditioner, Problem
+from preceptor.metrics.sampling import content_hash
+from preceptor.metrics.scatter import scatter
 from tests.metrics.rival_cases import task
 from tests.oracles.metrics import converged_probe, probe_loss, scaled
 
@@ -22,10 +27,13 @@ SHAPES = {
 }
 
 
+def design_of(inputs):
+    features, labels = inputs["features"], inputs["labels"]
+    return prepare(*scatter(features, labels, int(labels.max()) + 1))
+
+
 def fit(inputs, **options):
-    return fit_probe(
-        prepare(inputs["features"]), inputs["labels"], int(inputs["labels"].max()) + 1, **options
-    )
+    return fit_probe(design_of(inputs), inputs["labels"], **options)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -59,28 +67,53 @@ def test_tight_tolerance_gives_the_same_model(shape, strength):
 @pytest.mark.parametrize("shape", ["N > d", "N < d"])
 def test_stated_loss_and_weights_belong_together(shape):
     inputs = task(**SHAPES[shape])
-    fitted = fit(inputs)
-    design = prepare(inputs["features"])
-    np.testing.assert_allclose(fitted.predict(inputs["features"]), fitted.logits.numpy(), atol=1e-4)
-    weight = fitted.weight.numpy() * design.scale
-    np.testing.assert_allclose(
-        probe_loss(fitted.logits.numpy().astype(np.float64), weight, inputs["labels"]), fitted.loss, rtol=1e-5
-    )
-    np.testing.assert_allclose(design.values.numpy(), scaled(inputs["features"]), atol=1e-6)
+    fitted, x = fit(inputs), design_of(inputs).values.double().numpy()
+    weight, bias = fitted.parameters[:-1].double().numpy(), fitted.parameters[-1].double().numpy()
+    logits = fitted.logits.double().numpy()
+    np.testing.assert_allclose(x @ weight + bias, logits, atol=1e-4)
+    np.testing.assert_allclose(probe_loss(logits, weight, inputs["labels"]), fitted.loss, rtol=1e-5)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_design_is_the_scaled_features_up_to_a_rotation(shape):
+    inputs = task(**SHAPES[shape])
+    design, expected = design_of(inputs), scaled(inputs["features"])
+    x, labels = design.values.double().numpy(), inputs["labels"]
+    np.testing.assert_allclose(x @ x.T, expected @ expected.T, atol=1e-5)
+    np.testing.assert_allclose(design.gram, x.T @ x / len(x), atol=1e-6)
+    for label, total in enumerate(design.sums.numpy()):
+        np.testing.assert_allclose(total, x[labels == label].sum(axis=0), atol=1e-4)
 
 
 @pytest.mark.parametrize("shape", ["N > d", "N < d", "easy"])
 def test_no_multiple_of_the_weights_is_better(shape):
     inputs = task(**SHAPES[shape])
     fitted = fit(inputs, tolerance=0.3, max_iterations=3)
-    x, weight = scaled(inputs["features"]), fitted.weight.numpy() * prepare(inputs["features"]).scale
-    bias = fitted.logits.double().numpy() - x @ weight.T
+    x, weight = design_of(inputs).values.double().numpy(), fitted.parameters[:-1].double().numpy()
+    bias = fitted.parameters[-1].double().numpy()
 
     def loss(scale):
-        return probe_loss(scale * x @ weight.T + bias, scale * weight, inputs["labels"])
+        return probe_loss(scale * x @ weight + bias, scale * weight, inputs["labels"])
 
     for scale in (0.95, 1.05):
         assert loss(scale) > loss(1.0)
+
+
+def test_rows_in_blocks_are_the_same_problem():
+    inputs = task(**SHAPES["N > d"])
+    design, own = design_of(inputs), torch.from_numpy(inputs["labels"])[:, None]
+    blocks = (design.values[:70], design.values[70:71], design.values[71:])
+    problem = Problem(blocks, own, design.sums, 1 / (10 * 300), design.preconditioner(10))
+    found, expected = minimize(problem, 0.01, 200), fit(inputs)
+    torch.testing.assert_close(found.parameters, expected.parameters, atol=1e-3, rtol=1e-3)
+
+
+def test_a_singular_gram_matrix_can_precondition():
+    gram = torch.zeros(3, 3)
+    gram[0, 0] = 1
+    step = Preconditioner.of(gram, 4, 0.0)(torch.ones(4, 2))
+    assert torch.isfinite(step).all()
+    torch.testing.assert_close(step[0], step[3])  # a variance of 1, and the bias
 
 
 def test_bias_is_not_penalised():
@@ -101,12 +134,6 @@ def test_one_class():
     assert fit({"features": np.eye(4), "labels": np.zeros(4, dtype=np.int64)}).loss == 0
 
 
-@pytest.mark.parametrize("size", [3, 512, 700])
-def test_half_gram_is_the_lower_triangle(size):
-    rows = torch.randn(size, 7, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(half_gram(rows).tril(), (rows @ rows.T).tril())
-
-
 @pytest.mark.parametrize("shape", [(36, 6), (36, 50)])
 def test_leave_one_out_agrees_with_scikit_learn(shape):
     inputs = task(*shape, classes=3, signal=1.0)
@@ -114,6 +141,35 @@ def test_leave_one_out_agrees_with_scikit_learn(shape):
     model = LogisticRegression(C=10.0, tol=1e-8, max_iter=5000)
     expected = (cross_val_predict(model, x, inputs["labels"], cv=LeaveOneOut()) == inputs["labels"]).mean()
     np.testing.assert_allclose(probe(**inputs, folds=36, tolerance=1e-4), expected)
+
+
+FOLDS = {
+    "N > d": ({"samples": 400, "dimensions": 30, "classes": 5, "signal": 0.4}, 0.01),
+    "N < d": ({"samples": 150, "dimensions": 400, "classes": 3, "signal": 0.15}, 0.03),
+    "many classes": ({"samples": 600, "dimensions": 60, "classes": 50, "signal": 0.5}, 0.015),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("case", FOLDS)
+def test_five_folds_agree_with_scikit_learn_on_the_same_folds(case, dtype):
+    shape, slack = FOLDS[case]
+    inputs = task(**shape, dtype=dtype)
+    labels, classes = inputs["labels"], int(inputs["labels"].max()) + 1
+    folds = PredefinedSplit(_deal(content_hash(inputs["features"]), labels, classes, 5))
+    model = LogisticRegression(C=10.0, tol=1e-7, max_iter=5000)
+    predicted = cross_val_predict(model, scaled(inputs["features"]), labels, cv=folds)
+    expected = (predicted == labels).mean()
+    assert 0.2 < expected < 0.95  # neither chance nor perfect: a wrong fold or penalty would show
+    np.testing.assert_allclose(probe(**inputs, tolerance=1e-4), expected, atol=1.01 / len(labels))
+    np.testing.assert_allclose(probe(**inputs), expected, atol=slack)  # what the default tolerance costs
+
+
+def test_held_out_samples_do_not_help_themselves():
+    """Random labels that the probe fits exactly: whatever leaks from the whole into a fold shows at once."""
+    inputs = task(200, 400, classes=4, signal=0.0, seed=5)
+    assert fit(inputs).logits.argmax(dim=1).numpy().tolist() == inputs["labels"].tolist()
+    assert 0.15 < probe(**inputs) < 0.35
 
 
 def test_random_labels_score_about_chance():
@@ -130,25 +186,23 @@ def test_the_only_sample_of_a_class_counts_as_wrong():
 
 
 def test_folds_are_even_for_many_small_classes():
-    from preceptor.metrics.probe import _deal
-
     features = np.random.default_rng(0).standard_normal((90, 3))
     labels = np.arange(90) % 45
-    folds = _deal(features, labels, 45, 5)
+    folds = _deal(content_hash(features), labels, 45, 5)
     assert np.bincount(folds).tolist() == [18] * 5
     for label in range(45):
         assert len(set(folds[labels == label])) == 2
 
 
 def test_folds_depend_on_the_samples_and_not_on_the_numbers_of_classes():
-    from preceptor.metrics.probe import _deal
-
     features = np.random.default_rng(0).standard_normal((33, 3))
     labels = np.repeat(np.arange(5), [3, 4, 7, 8, 11])
-    expected = _deal(features, labels, 5, 5)
-    np.testing.assert_array_equal(_deal(features, np.array([3, 0, 4, 2, 1])[labels], 5, 5), expected)
+    expected = _deal(content_hash(features), labels, 5, 5)
+    np.testing.assert_array_equal(
+        _deal(content_hash(features), np.array([3, 0, 4, 2, 1])[labels], 5, 5), expected
+    )
     order = np.random.default_rng(1).permutation(33)
-    np.testing.assert_array_equal(_deal(features[order], labels[order], 5, 5), expected[order])
+    np.testing.assert_array_equal(_deal(content_hash(features[order]), labels[order], 5, 5), expected[order])
 
 
 def test_folds_are_checked():

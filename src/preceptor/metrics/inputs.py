@@ -79,15 +79,6 @@ def class_sums(values: Array, indices: Array, num_classes: int) -> Array:
     return sums
 
 
-def softmax(logits: Array, temperature: float = 1.0) -> Array:
-    """Rows of `logits` / `temperature` as probabilities, in the precision of `logits`."""
-    scaled = logits / logits.dtype.type(temperature)
-    scaled -= scaled.max(axis=1, keepdims=True)
-    np.exp(scaled, out=scaled)
-    scaled /= scaled.sum(axis=1, keepdims=True)
-    return scaled
-
-
 def _as_array(values: Any, name: str) -> Array:
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu()

@@ -17,100 +17,69 @@ to 3,000 samples and 10 to 50 classes, held-out accuracy is within 1.5 points of
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from preceptor.metrics.inputs import Array
-from preceptor.metrics.lbfgs import Spaces, minimize
+from preceptor.metrics.lbfgs import Solution, minimize
+from preceptor.metrics.problem import Preconditioner, Problem
+from preceptor.metrics.scatter import Scatter
 
 STRENGTH = 10.0
 
 
 @dataclass(frozen=True)
 class Design:
-    """Centred and scaled features with what their products share: made once, fitted many times."""
+    """Centred and scaled features with their moments; for N < d their coordinates in their span, as W."""
 
-    values: Tensor  # (N, d) float32, mean |x|^2 = 1
-    gram: Tensor  # (d, d) lower triangle of X^T X, or (N, N) of X X^T in float64 when N < d
-    mean: Array  # (d,) float64
+    values: Tensor  # (N, r) float32, mean |x|^2 = 1
+    gram: Tensor  # (r, r) X^T X / N
+    sums: Tensor  # (C, r) of the rows of each class
     scale: float
-    dual: bool  # whether `gram` holds the products between samples
+
+    def preconditioner(self, strength: float) -> Preconditioner:
+        """For fits on all or most of the rows."""
+        return Preconditioner.of(self.gram, len(self.sums), 1 / (strength * len(self.values)))
 
 
-@dataclass(frozen=True)
-class Probe:
-    """A fitted probe. `gap` bounds how far `loss` is above the minimum."""
-
-    logits: Tensor  # (N, C) on the samples it was fitted to
-    weight: Tensor  # (C, d) for the features as they came
-    bias: Tensor  # (C,)
-    loss: float  # cross-entropy + penalty
-    gap: float
-    iterations: int
-    converged: bool
-
-    def predict(self, features: Array) -> Array:
-        """Logits (N, C) of any features of the same teacher."""
-        return features @ self.weight.numpy().T.astype(features.dtype) + self.bias.numpy()
-
-
-def prepare(features: Array) -> Design:
-    """Centre and scale the features, and multiply them with themselves on the shorter side."""
-    mean = features.mean(axis=0, dtype=np.float64)
-    centred = (features - mean.astype(features.dtype)).astype(np.float32, copy=False)
-    values = torch.from_numpy(centred)
-    norm = float(torch.linalg.vector_norm(values, dtype=torch.float64)) / len(features) ** 0.5
+def prepare(values: Array, moments: Scatter, rows: Array | None = None) -> Design:
+    """Centre and scale what `scatter` gave; its rows in the order of `rows`, if that came."""
+    scale = float(np.sqrt(moments.total_variance))
     # What rounding leaves of a constant is not a signal to be scaled up.
-    constant = norm <= 4 * float(np.finfo(features.dtype).eps) * float(np.linalg.norm(mean))
-    scale = 1.0 if constant else norm
-    values = torch.zeros_like(values) if constant else values.mul_(1 / norm)
-    dual = len(features) < features.shape[1]
-    return Design(values, half_gram(values.double() if dual else values.T), mean, scale, dual)
-
-
-def half_gram(rows: Tensor, blocks: int = 8) -> Tensor:
-    """The lower triangle of `rows @ rows.T`, block by block: little more than half the work."""
-    size = len(rows)
-    product = torch.zeros(size, size, dtype=rows.dtype, device=rows.device)
-    edges = [size * part // blocks for part in range(blocks + 1)] if size >= 512 else [0, size]
-    for start, stop in pairwise(edges):
-        product[start:, start:stop] = rows[start:] @ rows[start:stop].T
-    return product
+    constant = scale <= 4 * float(np.finfo(values.dtype).eps) * moments.offset
+    factor = 0.0 if constant else 1 / scale
+    centred = (values if rows is None else values[rows]) - moments.mean.astype(values.dtype)
+    centred *= values.dtype.type(factor)
+    sums = moments.class_means * moments.counts[:, None] * factor
+    return Design(
+        torch.from_numpy(centred).float(),
+        torch.from_numpy(moments.covariance).float().mul_(factor**2),
+        torch.from_numpy(sums).float(),
+        1.0 if constant else scale,
+    )
 
 
 def fit_probe(
     design: Design,
     labels: Array,
-    classes: int,
     *,
     strength: float = STRENGTH,
     tolerance: float = 0.01,
     max_iterations: int = 200,
-) -> Probe:
+) -> Solution:
     """The probe on all samples of `design`.
 
     Args:
         design: what `prepare` made of the features.
-        labels: (N,) integers below `classes`.
-        classes: how many classes the probe tells apart.
+        labels: (N,) class indices, the same as the moments were taken with.
         strength: scikit-learn's C: the inverse of the penalty.
         tolerance: the fit ends when the duality gap, which bounds the distance from the minimum, is below
             this share of the loss. The distance itself is about a tenth of that.
         max_iterations: each costs two products of the features with a (d, C) matrix.
     """
-    spaces = Spaces.of(design.values, design.gram, design.dual, classes, strength)
-    solution = minimize(spaces, torch.from_numpy(labels), classes, tolerance, max_iterations)
-    weight = spaces.weight(solution.parameters).T.double() / design.scale
-    bias = solution.parameters[-1].double() - weight @ torch.from_numpy(design.mean)
-    return Probe(
-        solution.logits.float(),
-        weight,
-        bias,
-        solution.loss,
-        solution.gap,
-        solution.iterations,
-        solution.converged,
-    )
+    own = torch.from_numpy(labels)[:, None]
+    penalty = 1 / (strength * len(design.values))
+    problem = Problem((design.values,), own, design.sums, penalty, design.preconditioner(strength))
+    return minimize(problem, tolerance, max_iterations)

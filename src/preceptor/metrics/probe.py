@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from preceptor.core import PreceptorError
 from preceptor.metrics.inputs import Array, as_matrix, compact_labels
-from preceptor.metrics.linear_probe import STRENGTH, Design, fit_probe, prepare
-from preceptor.metrics.sampling import content_hash
+from preceptor.metrics.lbfgs import minimize
+from preceptor.metrics.linear_probe import STRENGTH, Design, prepare
+from preceptor.metrics.problem import Preconditioner, Problem
+from preceptor.metrics.scatter import scatter
+
+MAX_ITERATIONS = 200  # of a fold's fit
 
 
 def probe(
@@ -19,7 +25,7 @@ def probe(
     labels: Any,
     folds: int = 5,
     strength: float = STRENGTH,
-    tolerance: float = 0.02,
+    tolerance: float = 0.05,
     **_unused: Any,
 ) -> float:
     """The share of samples that a probe fitted without them puts in their class; between 0 and 1.
@@ -43,44 +49,48 @@ def probe(
         raise PreceptorError(f"folds is {folds}; expected 2 or more")
     features = as_matrix(features, "features")
     indices, classes = compact_labels(labels, len(features))
-    counts = np.bincount(indices, minlength=classes)
-    if counts.max() == 1:
+    values, moments = scatter(features, indices, classes)
+    if moments.counts.max() == 1:
         return 0.0
-    fold_of = _deal(features, indices, classes, folds)
-    design = prepare(features)
-    right = 0
-    for fold in range(folds):
-        held = (fold_of == fold) & (counts[indices] > 1)
-        if held.any():
-            logits = _held_out_logits(design, indices, classes, held, strength, tolerance)
-            right += int((logits.argmax(axis=1) == indices[held]).sum())
+    fold_of = _deal(moments.hashes, indices, classes, folds)
+    fold_of[moments.counts[indices] == 1] = folds  # never held out
+    rows = np.lexsort((moments.hashes, fold_of))  # each fold's rows lie together
+    design = prepare(values, moments, rows)
+    model = design.preconditioner(strength)
+    targets = torch.from_numpy(indices[rows])
+    edges = np.cumsum(np.bincount(fold_of, minlength=folds + 1))[:folds].tolist()
+    right = sum(
+        _right_in_fold(design, targets, slice(*edge), model, strength, tolerance)
+        for edge in pairwise([0, *edges])
+        if edge[0] < edge[1]
+    )
     return right / len(features)
 
 
-def _deal(features: Array, indices: Array, classes: int, folds: int) -> Array:
+def _right_in_fold(
+    design: Design, targets: Tensor, held: slice, model: Preconditioner, strength: float, tolerance: float
+) -> int:
+    """How many of the held rows the probe fitted to the others puts in their class."""
+    values, own = design.values[held], targets[held]
+    others = [slice(0, held.start), slice(held.stop, len(targets))]
+    blocks = tuple(design.values[part] for part in others if part.start < part.stop)
+    labels = torch.cat([targets[part] for part in others])[:, None]
+    sums = design.sums.index_add(0, own, values, alpha=-1)
+    problem = Problem(blocks, labels, sums, 1 / (strength * len(labels)), model)
+    fitted = minimize(problem, tolerance, MAX_ITERATIONS).parameters.numpy()
+    logits = values.numpy() @ fitted[:-1] + fitted[-1]
+    return int((logits.argmax(axis=1) == own.numpy()).sum())
+
+
+def _deal(hashes: Array, indices: Array, classes: int, folds: int) -> Array:
     """The fold of each sample, (N,): the samples of a class, sorted by a hash, go round the folds.
 
     Each class begins at the fold where the one before it ended, so that many small classes fill the folds
     evenly; the classes are sorted by their smallest hash, so that their numbers do not matter.
     """
-    hashes = content_hash(features)
     smallest = np.full(classes, np.iinfo(np.uint64).max, dtype=np.uint64)
     np.minimum.at(smallest, indices, hashes)
     order = np.lexsort((hashes, indices, smallest[indices]))
     fold_of = np.empty(len(indices), dtype=np.int64)
     fold_of[order] = np.arange(len(indices)) % folds
     return fold_of
-
-
-def _held_out_logits(
-    design: Design, indices: Array, classes: int, held: Array, strength: float, tolerance: float
-) -> Array:
-    rows = torch.from_numpy(np.flatnonzero(~held))
-    test = torch.from_numpy(np.flatnonzero(held))
-    kept = design.values[rows]
-    gram = design.gram
-    if design.dual:
-        gram = gram[rows][:, rows]  # the rows rise, so the lower triangle stays below
-    part = Design(kept, gram, np.zeros(kept.shape[1]), 1.0, design.dual)
-    fitted = fit_probe(part, indices[~held], classes, strength=strength, tolerance=tolerance)
-    return (design.values[test] @ fitted.weight.T.float() + fitted.bias.float()).numpy()

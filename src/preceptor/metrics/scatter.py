@@ -12,7 +12,7 @@ import torch
 from scipy import sparse
 
 from preceptor.metrics.inputs import Array
-from preceptor.metrics.sampling import content_order
+from preceptor.metrics.sampling import content_hash
 
 BLOCK = 4096  # rows that are centred and multiplied at a time
 SINGLE_PRECISION_FROM = 8e9  # multiply-adds N d^2 beyond which float32 features are multiplied in float32
@@ -37,8 +37,10 @@ class Scatter:
     class_means: Array  # (C, r) differences from the mean
     energies: Array  # (N,) squared distance of each sample from the mean
     along_mean: Array  # (N,) inner product of each centred sample with the mean of the features as they came
+    hashes: Array  # (N,) of the content of each row
     order: Array  # (N,) the rows by content
     dimensions: int  # d, of the features as they came
+    offset: float  # the norm of the mean of the features as they came
 
     @property
     def total_variance(self) -> float:
@@ -114,7 +116,8 @@ def membership(indices: Array, classes: int, kind: Any = np.float64) -> sparse.c
 
 def _compute(features: Array, indices: Array, classes: int) -> Scatter:
     samples, dimensions = features.shape
-    order = content_order(features)
+    hashes = content_hash(features)
+    order = np.argsort(hashes, kind="stable")
     mean = sum(
         features[rows].sum(axis=0, dtype=np.float64) for rows in np.array_split(order, -(-samples // BLOCK))
     )
@@ -140,7 +143,17 @@ def _compute(features: Array, indices: Array, classes: int) -> Scatter:
     counts = np.bincount(indices, minlength=classes)
     class_means = sums / counts[:, None]
     return Scatter(
-        rotated, origin, total / samples, counts, class_means, energies, along_mean, order, dimensions
+        rotated=rotated,
+        mean=origin,
+        covariance=total / samples,
+        counts=counts,
+        class_means=class_means,
+        energies=energies,
+        along_mean=along_mean,
+        hashes=hashes,
+        order=order,
+        dimensions=dimensions,
+        offset=float(np.linalg.norm(mean)),
     )
 
 

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from preceptor.core import PreceptorError
-from preceptor.metrics.inputs import Array, as_labels, as_matrix, class_sums, softmax
+from preceptor.metrics.inputs import Array, as_labels, as_matrix, class_sums
 from preceptor.metrics.linear_probe import STRENGTH, fit_probe, prepare
+from preceptor.metrics.scatter import scatter
 from preceptor.ot import SinkhornResult, SinkhornWarning
 from preceptor.ot import sinkhorn as solve
 
@@ -119,8 +120,9 @@ def sinkhorn_assessment(
     logits = as_matrix(logits, "logits", rows=len(features))
     labels = _complete(as_labels(labels, len(features)), student_classes)
     classes = int(labels.max()) + 1
+    values, moments = scatter(features, labels, classes)
     cost = _cost(features, labels, classes, classifier, centers, logits.shape[1], normalize, center)
-    probe = fit_probe(prepare(features), labels, classes, strength=strength, tolerance=probe_tolerance)
+    probe = fit_probe(prepare(values, moments), labels, strength=strength, tolerance=probe_tolerance)
     parts = _transport(logits, probe.logits.numpy(), cost, epsilon, temperature, tolerance)
     accuracy = float((probe.logits.argmax(dim=1).numpy() == labels).mean())
     return Assessment(*parts, accuracy, probe.loss)
@@ -237,8 +239,10 @@ def _transport(
     """Score, values, mean transport cost, M, mean plan and the share that converged."""
     if not temperature > 0:
         raise PreceptorError(f"temperature is {temperature}; expected a positive number")
-    p = torch.from_numpy(softmax(logits.astype(np.float32, copy=False), temperature))
-    q = torch.from_numpy(softmax(student_logits.astype(np.float32, copy=False), temperature))
+    p, q = (
+        torch.softmax(torch.from_numpy(each).float() / temperature, dim=1)
+        for each in (logits, student_logits)
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SinkhornWarning)  # `converged` says it, for each assessment
         result = solve(p, q, cost.float(), epsilon=epsilon, tolerance=tolerance)
