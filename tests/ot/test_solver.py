@@ -64,25 +64,63 @@ def test_newton_steps_finish_what_iterations_do_not(means, monkeypatch):
 def test_acceleration_saves_most_iterations(monkeypatch):
     p, q, cost = problem(32, 50, 50, kind="shared")
     fast = sinkhorn(p, q, cost, 0.1).iterations
-    monkeypatch.setattr(Anderson, "extrapolate", lambda self: self.last[0])
+    monkeypatch.setattr(Anderson, "extrapolate", lambda self: self.last)
+    half = sinkhorn(p, q, cost, 0.1).iterations
+    assert 2 * fast < half
+    monkeypatch.setattr(scaling, "BEYOND", (0.0,))
     slow = sinkhorn(p, q, cost, 0.1).iterations
-    assert 2 * fast < slow
+    assert half + 4 <= slow
 
 
 def test_plain_iterations_are_those_of_the_paper(monkeypatch):
-    monkeypatch.setattr(Anderson, "extrapolate", lambda self: self.last[0])
+    monkeypatch.setattr(Anderson, "extrapolate", lambda self: self.last)
+    monkeypatch.setattr(scaling, "BEYOND", (0.0,))
     p, q, cost = problem(4, 9, 7)
-    with pytest.warns(SinkhornWarning):
-        result = sinkhorn(p, q, cost, 0.2, tolerance=1e-12, max_iterations=5)
-    _, beta = log_domain(p, q, cost, 0.2, 4)
-    assert_close(result.beta - result.beta[:, :1], beta - beta[:, :1])
-    assert result.iterations == 5
+    for iterations in (5, scaling.COLD_LEAD + 4):
+        with pytest.warns(SinkhornWarning):
+            result = sinkhorn(p, q, cost, 0.2, tolerance=1e-12, max_iterations=iterations)
+        _, beta = log_domain(p, q, cost, 0.2, iterations - 1)
+        assert_close(result.beta - result.beta[:, :1], beta - beta[:, :1])
+        assert result.iterations == iterations
+
+
+def test_a_relaxed_iteration_goes_beyond_by_the_power():
+    p, q, cost = problem(4, 9, 7)
+    kernel = gibbs_kernel(cost, 0.2)
+    for beyond in (0.0, 0.5, 1.5):
+        state = Scaling(p, q, kernel, torch.zeros_like(q))
+        plain = (q / ((p / kernel.sum(dim=1)) @ kernel)).log()  # from v = 1
+        state._relax(state._iterate(), beyond)
+        assert_close(state.v.log(), (1 + beyond) * plain)
+
+
+def test_a_relaxed_iteration_is_bounded():
+    p, q, cost = problem(4, 9, 7)
+    state = Scaling(p, q, gibbs_kernel(cost, 0.2), torch.zeros_like(q))
+    state.v[:, 0] = 1e-30
+    plain = q / state._iterate()
+    state._relax(state._iterate(), 1.5)
+    assert_close(state.v[:, 0] / plain[:, 0], torch.full((4,), 64.0**1.5, dtype=torch.float64))
+
+
+def test_a_cold_start_needs_no_product_with_ones(monkeypatch):
+    p, q, cost = problem(4, 9, 7)
+    cold, ones = (Scaling(p, q, gibbs_kernel(cost, 0.2), start) for start in (None, torch.zeros_like(q)))
+    for state in (cold, ones):
+        state.run(1e-10, 200)
+    assert_close(cold.best - cold.best[:, :1], ones.best - ones.best[:, :1], atol=1e-7, rtol=0)
+    product, count = torch.mm, []
+    monkeypatch.setattr(scaling.torch, "mm", lambda *a, **k: (count.append(1), product(*a, **k))[1])
+    Scaling(p, q, gibbs_kernel(cost, 0.2)).run(1e-30, 1)
+    assert len(count) == 1
 
 
 def test_converged_problems_leave_the_batch(monkeypatch):
     sizes = []
     product = torch.mm
-    monkeypatch.setattr(scaling.torch, "mm", lambda a, b: (sizes.append(len(a)), product(a, b))[1])
+    monkeypatch.setattr(
+        scaling.torch, "mm", lambda a, b, out: (sizes.append(len(a)), product(a, b, out=out))[1]
+    )
     p, q, cost = problem(64, 30, 20, kind="shared")
     assert bool(sinkhorn(p, q, cost, 0.05).converged.all())
     assert sizes[0] == 64
@@ -97,7 +135,7 @@ def test_a_warm_start_saves_iterations():
     warm, again = sinkhorn(p, moved, cost, 0.05, beta0=cold.beta), sinkhorn(p, moved, cost, 0.05)
     assert warm.iterations < again.iterations
     assert_close(warm.value, again.value, atol=1e-6, rtol=0)
-    assert sinkhorn(p, q, cost, 0.05, beta0=cold.beta).iterations == 2
+    assert sinkhorn(p, q, cost, 0.05, beta0=cold.beta).iterations == 1  # the first look finds it solved
 
 
 def test_a_wild_warm_start_is_survived():

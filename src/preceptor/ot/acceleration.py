@@ -20,23 +20,23 @@ class Anderson:
         self.weight = q.sqrt()  # (B, n)
         self.residuals = q.new_zeros(size, DEPTH + 1, classes)  # weighted differences of f, and f itself
         self.images = [torch.zeros_like(q) for _ in range(DEPTH)]  # differences of g
-        self.last: tuple[Tensor, Tensor] | None = None  # the last g and f
+        self.last: Tensor | None = None  # the last g
         self.slot = 0
 
     def remember(self, image: Tensor, residual: Tensor) -> None:
-        """Take in g(y) and f(y) at the current y, both (B, n)."""
+        """Take in g(y) and f(y) at the current y, both (B, n); g has to stay as it is until the next call."""
+        last = self.residuals[:, DEPTH]
+        residual.mul_(self.weight)
         if self.last is not None:
-            last_image, last_residual = self.last
-            torch.mul(residual - last_residual, self.weight, out=self.residuals[:, self.slot])
-            self.images[self.slot] = image - last_image
+            torch.sub(residual, last, out=self.residuals[:, self.slot])
+            torch.sub(image, self.last, out=self.images[self.slot])
             self.slot = (self.slot + 1) % DEPTH
-        self.last = (image, residual)
+        last.copy_(residual)
+        self.last = image
 
     def extrapolate(self) -> Tensor:
         """The next y, (B, n): g less the combination of differences that best cancels f."""
         assert self.last is not None
-        image, residual = self.last
-        torch.mul(residual, self.weight, out=self.residuals[:, DEPTH])
         products = torch.bmm(self.residuals, self.residuals.transpose(1, 2))  # (B, DEPTH + 1, DEPTH + 1)
         gram, right = products[:, :DEPTH, :DEPTH], products[:, :DEPTH, DEPTH:]
         # Slots still empty, and differences that repeat each other, are held by a ridge of rounding size.
@@ -47,7 +47,7 @@ class Anderson:
         coefficients = torch.linalg.solve_ex(gram, right).result  # (B, DEPTH, 1)
         # A plain step where the system cannot be solved; no step that could overflow.
         coefficients.nan_to_num_(0, 0, 0).clamp_(-1e4, 1e4)
-        step = image.clone()
+        step = self.last.clone()
         for difference, coefficient in zip(self.images, coefficients.unbind(dim=1), strict=True):
             step.addcmul_(difference, coefficient, value=-1)
         return step
@@ -58,4 +58,4 @@ class Anderson:
         self.residuals = self.residuals.index_select(0, rows)
         self.images = [difference.index_select(0, rows) for difference in self.images]
         if self.last is not None:
-            self.last = (self.last[0].index_select(0, rows), self.last[1].index_select(0, rows))
+            self.last = self.last.index_select(0, rows)

@@ -63,8 +63,12 @@ class _SinkhornDistance(torch.autograd.Function):
             return (None,) * 6
         p, q, alpha, beta = ctx.saved_tensors
         needs_p, needs_q = ctx.needs_input_grad[:2]
-        grad_p = _FirstOrderOnly.apply(upstream, alpha, p, q) if needs_p else None  # Eq. (14), teacher's side
-        grad_q = _FirstOrderOnly.apply(upstream, beta, p, q) if needs_q else None  # Eq. (14)
+        if not torch.is_grad_enabled():  # no second derivative can follow
+            grad_p = upstream[:, None] * alpha if needs_p else None  # Eq. (14), teacher's side
+            grad_q = upstream[:, None] * beta if needs_q else None  # Eq. (14)
+            return grad_p, grad_q, None, None, None, None
+        grad_p = _FirstOrderOnly.apply(upstream, alpha, p, q) if needs_p else None
+        grad_q = _FirstOrderOnly.apply(upstream, beta, p, q) if needs_q else None
         return grad_p, grad_q, None, None, None, None
 
     @staticmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import repeat
 
@@ -61,7 +62,9 @@ def solve(
         max_iterations: of Eq. (20) and Newton steps together.
         beta0: (B, n) potentials to start from, or None.
     """
-    highest = float(torch.where(cost.isinf(), 0, cost).amax())
+    highest = float(cost.amax())
+    if highest == math.inf:
+        highest = float(torch.where(cost.isinf(), 0, cost).amax())
     wide = safe_range(torch.float64)
     # Too wide for float64: iterate on a coarser epsilon, then step to the given one in the log domain.
     reachable = max(epsilon, highest / wide)
@@ -124,6 +127,8 @@ def _scale(
         columns = (state.log_u.mul_(epsilon), state.best.mul_(epsilon), state.error)
         parts.append((*(column.to(p.dtype) for column in columns), spent + state.iterations))
     alpha, beta, error, iterations = zip(*parts, strict=True)
+    if len(parts) == 1:
+        return Solution(alpha[0], beta[0], error[0], iterations[0])
     return Solution(torch.cat(alpha), torch.cat(beta), torch.cat(error), max(iterations))
 
 
