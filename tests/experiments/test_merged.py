@@ -72,12 +72,15 @@ def test_a_merged_pack_trains_as_one_that_is_not(source, method):
                 for s, n in enumerate(names)]  # fmt: skip
 
     merged, apart = students(), students()
-    pack = Pack(merged, scene(source))
+    setting = scene(source, rate=0.01)  # at a small rate rounding does not grow
+    pack = Pack(merged, setting)
     assert [choir.places for choir in pack.choirs] == [[0, 1, 2]]
     pack.train()
-    pack = Pack(apart, scene(source), merged=False)
+    pack = Pack(apart, setting, merged=False)
     assert len(pack.choirs) == 3
     pack.train()
-    for one, other in zip(merged, apart, strict=True):
-        torch.testing.assert_close(weights(one), weights(other), atol=1e-4, rtol=1e-3)
+    begun = students()
+    for one, other, start in zip(merged, apart, begun, strict=True):
+        moved = weights(other) - weights(start)
+        assert (weights(one) - weights(other)).norm() < 0.01 * moved.norm()
         assert one.final_loss == pytest.approx(other.final_loss, rel=1e-3)
