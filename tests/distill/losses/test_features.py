@@ -33,6 +33,41 @@ def test_rkd():
     close(terms["angle"], 50 * angle)
 
 
+def published_rkd(student, teacher):
+    """Distance and angle loss as in the program that many compare with: means over all B² and B³ entries."""
+
+    def lengths(points):
+        squares = points.square().sum(1)
+        roots = (squares[:, None] + squares[None, :] - 2 * points @ points.T).clamp(min=1e-12).sqrt()
+        roots = roots * (1 - torch.eye(len(points), dtype=points.dtype))
+        return roots / roots[roots > 0].mean()
+
+    def cosines(points):
+        units = torch.nn.functional.normalize(points[None] - points[:, None], dim=2)
+        return torch.bmm(units, units.transpose(1, 2))
+
+    smooth = torch.nn.functional.smooth_l1_loss
+    return smooth(lengths(student), lengths(teacher)), smooth(cosines(student), cosines(teacher))
+
+
+def test_rkd_is_the_published_program_but_for_equal_rows():
+    generator = torch.Generator().manual_seed(4)
+    method, step, *_ = setup("rkd")
+    rows = len(step.labels)
+    features = torch.randn(rows, 4, generator=generator, dtype=torch.float64).relu().requires_grad_()
+    terms = method(replace(step, student=replace(step.student, features=features)))
+    distance, angle = published_rkd(features, step.teacher.features)
+    ours = torch.stack(
+        [terms["distance"] * (rows - 1) / rows, terms["angle"] * (rows - 1) * (rows - 2) / rows**2]
+    )
+    theirs = torch.stack([25 * distance, 50 * angle])
+    torch.testing.assert_close(ours, theirs)
+    for mine, wanted in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(
+            *(torch.autograd.grad(value, features, retain_graph=True)[0] for value in (mine, wanted))
+        )
+
+
 def test_rkd_sees_neither_origin_nor_scale():
     method, step, _, _ = setup("rkd")
     far = replace(step, student=replace(step.student, features=1e3 + 7 * step.student.features))
