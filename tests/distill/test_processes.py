@@ -26,7 +26,8 @@ for name in methods:
     # 102 samples in batches of 24: the last batch is ragged.
     task, teacher = toy_task(train=102, size=size), build("cnn-4", 4, (1, size, size), seed=5)
     distill("cnn-2", task, teacher, name, f"{out}/{name}", epochs=2,
-            batch_size=24, device="cpu", augment="pad-crop-flip", clip=1.0, mixup=float(mixup), lr=0.01,
+            batch_size=24, device="cpu", augment="pad-crop-flip", mixup=float(mixup), lr=0.01,
+            clip=1.0 if name == "sinkhorn" else 0.0,  # a clipped gradient would look right at any scale
             teacher_classes=list("badc"))
 """
 ROOT = Path(__file__).parents[2]
