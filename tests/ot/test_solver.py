@@ -115,6 +115,47 @@ def test_a_cold_start_needs_no_product_with_ones(monkeypatch):
     assert len(count) == 1
 
 
+def relaxations(monkeypatch, p, q, cost, epsilon):
+    """The powers that the iterations went beyond by."""
+    powers, relax = [], Scaling._relax
+    monkeypatch.setattr(
+        Scaling, "_relax", lambda self, product, beyond: (powers.append(beyond), relax(self, product, beyond))
+    )
+    sinkhorn(p, q, cost, epsilon)
+    return powers
+
+
+def test_only_slow_problems_are_relaxed(monkeypatch):
+    p, q, cost = problem(16, 40, 30)
+    powers = relaxations(monkeypatch, p, q, cost, 0.1)
+    assert powers[:4] == [0, 0.5, 1.5, 0]
+    assert len(powers) <= scaling.COLD_LEAD
+    powers = relaxations(monkeypatch, p, q, cost, 1.0)
+    assert powers == [0] * len(powers) != []
+
+
+def test_large_kernels_are_not_relaxed(monkeypatch):
+    p, q, cost = problem(2, 300, 230)
+    assert relaxations(monkeypatch, p, q, cost, 0.1) == []
+
+
+def test_the_error_is_measured_when_it_is_due():
+    lookout = scaling.Lookout(8, 1e-4, 1)
+    error = torch.full((8,), 1.0)
+    assert not lookout.enough(error, 1)
+    assert lookout.next == 2
+    assert not lookout.enough(error / 10, 2)  # three more such iterations would do
+    assert (lookout.next, lookout.gain) == (3, pytest.approx(10))
+    assert not lookout.enough(error / 11, 3)  # at this pace some 70 would: no longer than the longest wait
+    assert lookout.next == 3 + scaling.LONGEST_WAIT
+    error[0] = 0
+    assert not lookout.enough(error, 11)  # one of eight is not worth a move
+    error[1] = 0
+    assert lookout.enough(error, 12)
+    assert lookout.next == 13
+    assert scaling.Lookout(8, 1e-4, 1).enough(torch.zeros(1), 100)
+
+
 def test_converged_problems_leave_the_batch(monkeypatch):
     sizes = []
     product = torch.mm

@@ -15,6 +15,8 @@ EASY_RANGE = 10.0  # costs up to so many epsilons need no coarser start
 DROP_FRACTION = 1 / 4  # converged problems leave together: moving the others costs about an iteration
 BEYOND = (1.5, 0.0, 0.5)  # powers of the first iterations, in turn: see docs/performance.md
 COLD_LEAD, WARM_LEAD = 9, 6  # how many iterations these are
+EASY_GAIN = 4.0  # where the first iteration lowers the error by so much, plain ones are best
+SMALL_KERNEL = 2**16  # elements up to which the work of an Anderson step weighs more than a product
 LARGEST_RATIO = 64.0  # of a class's scaling from one of them to the next, to be raised to a power
 BEST_GAIN, LEAST_GAIN = 10.0, 1.05  # by which an iteration may be expected to lower the error
 LONGEST_WAIT = 8  # iterations without a look at the error
@@ -61,8 +63,9 @@ def coarse_start(
 class Scaling:
     """The iteration of Eq. (20) for the problems that are not solved yet, made faster in two ways.
 
-    The first iterations go beyond the step of Eq. (20) by fixed powers, which takes no logarithm and no history:
-    on label-sized problems a product is so cheap that an Anderson step costs more. Anderson steps do the rest.
+    On label-sized problems a product is so cheap that an Anderson step costs more. There the first iterations
+    go beyond the step of Eq. (20) by fixed powers, which takes no logarithm and no history. Anderson steps do
+    the rest.
     Large results go to buffers that stay, since fresh memory costs as much as the arithmetic.
     """
 
@@ -88,9 +91,9 @@ class Scaling:
     def run(self, tolerance: float, max_iterations: int) -> None:
         """Iterate until every problem is within the tolerance or the iterations are used up."""
         leaps = max_iterations - max_iterations // 20  # then plain iterations: a leap is no place to stop at
-        lead = COLD_LEAD if self.cold else WARM_LEAD
-        wait = 1 if self.p.device.type == "cpu" else 8  # each look waits for the device
-        lookout = Lookout(len(self.rows), tolerance, first=2 if self.cold else 1, wait=wait)
+        lead = (COLD_LEAD if self.cold else WARM_LEAD) if self.kernel.numel() <= SMALL_KERNEL else 0
+        lookout = Lookout(len(self.rows), tolerance, 1 if self.p.device.type == "cpu" else 8)
+        slow = False  # whether a plain iteration gains so little that going beyond it pays
         while len(self.rows):
             self.iterations += 1
             kernel_u = self._iterate()
@@ -105,8 +108,9 @@ class Scaling:
                     if not len(self.rows):
                         break
             leap = self.iterations < leaps
+            slow = lookout.gain < EASY_GAIN if self.iterations == 2 else slow
             if self.iterations <= lead:
-                self._relax(kernel_u, BEYOND[self.iterations % len(BEYOND)] if leap else 0)
+                self._relax(kernel_u, BEYOND[self.iterations % len(BEYOND)] if leap and slow else 0)
             else:
                 self._accelerate(kernel_u, leap and (self.iterations - lead) % 2 == 0)
 
@@ -120,7 +124,7 @@ class Scaling:
         return torch.mm(self.u, self.kernel, out=self.products[self.iterations % 2])
 
     def _relax(self, kernel_u: Tensor, beyond: float) -> None:
-        """v by Eq. (20), and beyond: times the ratio of new to old to a power of 0, 1/2 or 3/2."""
+        """Move v by Eq. (20) and beyond: times the ratio of new to old to a power of 0, 1/2 or 3/2."""
         new = torch.div(self.q, _positive(kernel_u), out=kernel_u)  # Eq. (20)
         if beyond:
             ratio = torch.div(new, self.v, out=self.spare).clamp_(1 / LARGEST_RATIO, LARGEST_RATIO)
@@ -130,7 +134,7 @@ class Scaling:
         self.v = _positive(new)
 
     def _accelerate(self, kernel_u: Tensor, leap: bool) -> None:
-        """v by Eq. (20), or by an Anderson step from the images of the last iterations."""
+        """Move v by Eq. (20), or by an Anderson step from the images of the last iterations."""
         if self.history is None or self.log_v is None:
             self.history, self.log_v, self.log_q = Anderson(self.q), self.v.log(), self.q.log()
             self.v = torch.empty_like(self.q)  # apart from the buffers of the products
@@ -171,25 +175,27 @@ class Scaling:
 class Lookout:
     """When to measure the error: often enough to let problems go in time, no more, since it is no iteration."""
 
-    def __init__(self, problems: int, tolerance: float, first: int, wait: int):
+    def __init__(self, problems: int, tolerance: float, wait: int):
         self.problems, self.tolerance = problems, tolerance
-        self.next = first  # the iteration to look at
-        self.wait = wait  # iterations between looks at least
+        self.next = 1  # the iteration to look at
+        self.wait = wait  # iterations between looks at least: on a GPU each one waits for the device
+        self.gain = BEST_GAIN  # by which an iteration lowers the error
         self.last: tuple[int, float] | None = None
 
     def enough(self, error: Tensor, iteration: int) -> bool:
         """Whether enough problems are within the tolerance to let them go; sets the next look."""
         # The longer it took to come here, the longer the rest will take, and the fewer are worth a move.
-        share = math.ceil(max(DROP_FRACTION * len(error), self.problems / iteration))
+        share = math.ceil(max(DROP_FRACTION * len(error), self.problems / max(iteration, 4)))
         reached = float(error.kthvalue(min(share, len(error))).values)
-        if reached <= self.tolerance:
-            self.next, self.last = iteration + self.wait, None
+        self.next = iteration + self.wait
+        if not reached > self.tolerance:
+            self.last = None
             return True
-        gain = BEST_GAIN
         if self.last is not None:
             gain = (self.last[1] / reached) ** (1 / (iteration - self.last[0]))
-        due = math.log(reached / self.tolerance) / math.log(min(max(gain, LEAST_GAIN), BEST_GAIN))
-        self.next = iteration + min(max(self.wait, int(due / 2)), LONGEST_WAIT)
+            self.gain = min(max(gain, LEAST_GAIN), BEST_GAIN)
+            due = math.log(reached / self.tolerance) / math.log(self.gain)
+            self.next = iteration + min(max(self.wait, int(due / 2)), LONGEST_WAIT)
         self.last = (iteration, reached)
         return False
 
