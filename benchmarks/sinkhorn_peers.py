@@ -101,15 +101,24 @@ def automatic_differentiation(problem: Problem, iterations: int) -> Callable[[],
     return lambda: marginal_error(plan.detach(), p, q.detach())
 
 
-def pot_loop(problem: Problem, threshold: float) -> Callable[[], float]:
+def pot_loop(problem: Problem, setting: tuple[float, int]) -> Callable[[], float]:
     p, q = problem.sides()
+    threshold, most = setting
     method = "sinkhorn" if problem.epsilon >= 0.05 else "sinkhorn_log"
     cost, a, b = problem.cost.double().numpy(), p.double().numpy(), q.double().numpy()
     a, b = a / a.sum(1, keepdims=True), b / b.sum(1, keepdims=True)
     plans, betas = [], []
     for row in range(len(a)):
         plan, log = ot.sinkhorn(
-            a[row], b[row], cost, problem.epsilon, method=method, stopThr=threshold, log=True, warn=False
+            a[row],
+            b[row],
+            cost,
+            problem.epsilon,
+            method=method,
+            numItermax=most,
+            stopThr=threshold,
+            log=True,
+            warn=False,
         )
         betas.append(torch.from_numpy(log["v"] if method == "sinkhorn" else log["log_v"]))
         plans.append(plan.sum(0))  # the columns' sums: the rows' are exact to the same threshold
@@ -117,12 +126,13 @@ def pot_loop(problem: Problem, threshold: float) -> Callable[[], float]:
     return lambda: float((torch.tensor(plans) - torch.from_numpy(b)).abs().sum(1).max())
 
 
-def pot_batch(problem: Problem, threshold: float) -> Callable[[], float]:
+def pot_batch(problem: Problem, setting: tuple[float, int]) -> Callable[[], float]:
     p, q = problem.sides()
+    threshold, most = setting
     method = "sinkhorn" if problem.epsilon >= 0.05 else "log_sinkhorn"
     costs = problem.cost.expand(len(p), *problem.cost.shape).contiguous()
     answer = ot.solve_batch(
-        costs, reg=problem.epsilon, a=p, b=q, max_iter=1000, tol=threshold, method=method, grad="detach"
+        costs, reg=problem.epsilon, a=p, b=q, max_iter=most, tol=threshold, method=method, grad="detach"
     )
     to_logits(answer.potentials[1], q)
     return lambda: marginal_error(answer.plan, p, q)
