@@ -25,6 +25,10 @@ LOCATION_VARIABLE = "PRECEPTOR_CACHE"
 LIMIT_VARIABLE = "PRECEPTOR_CACHE_LIMIT"
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _META = "meta.json"
+_TOTAL = ".total"  # bytes in the cache at most, for all processes
+_SPARE = 20  # one entry in so many goes beside those that must, so that not every later one passes the limit
+
+_swept: set[Path] = set()  # folders that this process has cleared of what killed ones left
 
 Rows = tuple[np.ndarray, np.ndarray]  # features (B, d) and logits (B, C_T) of a batch
 
@@ -82,7 +86,9 @@ class FeatureCache:
     def put(self, key: str, batches: Iterable[Rows], labels: np.ndarray, about: Mapping[str, Any]) -> Outputs:
         """Store outputs as their batches arrive; others see them whole or not at all. Returns them mapped."""
         self.root.mkdir(parents=True, exist_ok=True)
-        sweep(self.root)
+        if self.root not in _swept:
+            sweep(self.root)
+            _swept.add(self.root)
         staging = hidden_path(self.root, "staging")
         staging.mkdir()
         try:
@@ -91,13 +97,15 @@ class FeatureCache:
             (staging / _META).write_text(
                 json.dumps({"samples": len(labels), "created": time.time(), **about})
             )
+            total = self._count(_size(staging))  # before others see it: a crash leaves the count too high
             discard(self.root / key)
             os.rename(staging, self.root / key)
         except BaseException:
             shutil.rmtree(staging, ignore_errors=True)
             raise
         stored = self.get(key)  # mapped before eviction: what is mapped stays readable when its file goes
-        self.evict()
+        if total > self.limit:
+            self.evict()
         if stored is None:
             raise PreceptorError(
                 f"the cache in {self.root} lost what was just written; does something else delete there?"
@@ -107,30 +115,59 @@ class FeatureCache:
     def entries(self) -> list[CacheEntry]:
         """What is stored, the most recently used first."""
         found = []
-        for meta in self.root.glob("*/" + _META):
+        for meta in self.root.glob("[!.]*/" + _META):  # hidden folders are not whole yet, or no more
             with contextlib.suppress(FileNotFoundError, ValueError, KeyError):
                 about = json.loads(meta.read_text())
-                size = sum(path.stat().st_size for path in meta.parent.iterdir())
-                found.append(
-                    CacheEntry(
-                        meta.parent.name, about["teacher"], about["samples"], size, meta.stat().st_mtime
-                    )
-                )
+                size, used = _size(meta.parent), meta.stat().st_mtime
+                found.append(CacheEntry(meta.parent.name, about["teacher"], about["samples"], size, used))
         return sorted(found, key=lambda entry: -entry.used)
 
     def evict(self) -> int:
-        """Throw out what was used longest ago until the limit holds; returns how many."""
-        entries = self.entries()
-        total, gone = sum(entry.size for entry in entries), 0
-        while entries and total > self.limit:
-            entry = entries.pop()
-            total -= entry.size
-            gone += discard(self.root / entry.key)
+        """Throw out what was used longest ago until the limit holds; returns how many.
+
+        Where the limit was passed, one entry in twenty goes beside those that must: to look is to read every
+        entry, and in a full cache each new one would call for it.
+        """
+        with self._total_lock():
+            entries = self.entries()
+            total, gone = sum(entry.size for entry in entries), 0
+            spare = len(entries) // _SPARE if total > self.limit else 0
+            while entries and (total > self.limit or spare > 0):
+                spare -= total <= self.limit
+                entry = entries.pop()
+                total -= entry.size
+                gone += discard(self.root / entry.key)
+            self._write_total(total)
         return gone
+
+    def _count(self, size: int) -> int:
+        """Add to the running total, and return it; where there is none, everything is added up.
+
+        Only `evict` takes from it. So it can be too high, after which `evict` looks and sets it right.
+        """
+        with self._total_lock():
+            try:
+                total = int((self.root / _TOTAL).read_text())
+            except (FileNotFoundError, ValueError):
+                total = sum(entry.size for entry in self.entries())
+            self._write_total(total + size)
+        return total + size
+
+    def _total_lock(self) -> FileLock:
+        return self.lock(_TOTAL)
+
+    def _write_total(self, total: int) -> None:
+        staging = hidden_path(self.root, "total")
+        staging.write_text(str(total))
+        os.replace(staging, self.root / _TOTAL)
 
     def clear(self) -> int:
         """Throw out everything; returns how many entries there were."""
         return sum(discard(self.root / entry.key) for entry in self.entries())
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.iterdir())
 
 
 def _write_rows(folder: Path, batches: Iterable[Rows], total: int) -> None:
