@@ -4,6 +4,7 @@ import pytest
 from preceptor.metrics import logme
 from preceptor.metrics.inputs import compact_labels, one_hot
 from preceptor.metrics.logme import LARGEST_PRECISION
+from preceptor.metrics.spectrum import spectrum
 from tests.metrics.rival_cases import HARD, task
 from tests.oracles.metrics import greatest_log_evidence
 
@@ -66,3 +67,18 @@ def test_single_precision_agrees(monkeypatch):
     monkeypatch.setattr("preceptor.metrics.scatter.SINGLE_PRECISION_FROM", 0)
     monkeypatch.setattr("preceptor.metrics.scatter._latest", {})
     np.testing.assert_allclose(logme(**inputs), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("offset", [0.0, 30.0])
+def test_what_single_precision_leaves_of_an_empty_direction_is_noise(monkeypatch, offset):
+    generator = np.random.default_rng(0)
+    labels = np.arange(3000) % 5
+    inner = generator.standard_normal((3000, 20)) + 0.5 * generator.standard_normal((5, 20))[labels]
+    features = (inner @ generator.standard_normal((20, 64)) + offset).astype(np.float32)
+    exact, expected = spectrum(features, labels, 5), logme(features=features, labels=labels)
+    monkeypatch.setattr("preceptor.metrics.scatter.SINGLE_PRECISION_FROM", 0)
+    monkeypatch.setattr("preceptor.metrics.scatter._latest", {})
+    found = spectrum(features, labels, 5)
+    assert (found.values > 0).sum() == 20 + (offset > 0)
+    np.testing.assert_allclose(found.values, exact.values, rtol=1e-5)
+    np.testing.assert_allclose(logme(features=features, labels=labels), expected, atol=1e-6)

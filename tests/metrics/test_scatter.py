@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from preceptor.metrics import scatter as module
-from preceptor.metrics.sampling import content_order, stratified_rows
+from preceptor.metrics.sampling import content_hash, content_order, stratified_rows
 from preceptor.metrics.scatter import leading_eigenpairs, scatter
 from tests.metrics.rival_cases import task
 
@@ -82,9 +82,10 @@ def test_the_order_by_content_is_one_for_all_orders():
 def test_a_sample_of_rows_gives_each_class_its_share():
     labels = np.repeat(np.arange(4), [1000, 500, 250, 1])
     features = np.random.default_rng(0).standard_normal((1751, 3))
-    rows = stratified_rows(features, labels, 4, 175)
+    hashes = content_hash(features)
+    rows = stratified_rows(hashes, labels, 4, 175)
     np.testing.assert_array_equal(np.bincount(labels[rows]), [100, 50, 25, 1])
     assert len(np.unique(rows)) == len(rows)
-    np.testing.assert_array_equal(np.sort(stratified_rows(features, labels, 4, 1751)), np.arange(1751))
+    np.testing.assert_array_equal(np.sort(stratified_rows(hashes, labels, 4, 1751)), np.arange(1751))
     # A hash is as good as chance: the mean of the chosen is that of all.
     np.testing.assert_allclose(features[rows].mean(axis=0), 0, atol=0.3)

@@ -43,7 +43,7 @@ def knn(
         raise PreceptorError("features has 1 row; leave-one-out neighbours need at least 2 samples")
     indices, classes = compact_labels(labels, len(features))
     values, moments = scatter(features, indices, classes)
-    rows = stratified_rows(features, indices, classes, max_queries or len(features))
+    rows = stratified_rows(moments.hashes, indices, classes, max_queries or len(features))
     credit = np.concatenate(
         [
             _credit(values, moments, indices, rows[start : start + QUERIES], min(neighbors, len(values) - 1))
@@ -60,8 +60,9 @@ def _credit(values: Array, moments: Scatter, indices: Array, rows: Array, neighb
     kind = values.dtype.type
     asked = values[rows] - moments.mean.astype(kind)
     # |x - m|^2 - 2 (q - m) x differs from the squared distance by a constant for each query q.
-    products = torch.from_numpy(asked) @ torch.from_numpy(values).T  # (Q, N)
-    distances = torch.from_numpy(moments.energies.astype(kind)) - 2 * products
+    asked *= -2
+    distances = torch.from_numpy(asked @ values.T)  # (Q, N)
+    distances += torch.from_numpy(moments.energies.astype(kind))
     distances[torch.arange(len(rows)), torch.from_numpy(rows)] = torch.inf
     nearest = torch.topk(distances, neighbors, dim=1, largest=False)
     last = nearest.values[:, -1:]

@@ -93,34 +93,43 @@ def _mixture_posterior(points: Array, assignment: Array, max_iterations: int) ->
     components = int(assignment.max()) + 1
     large = len(points) * components * points.shape[1] > 2e7
     data = torch.from_numpy(points).to(torch.float32 if large else torch.float64)
-    moments = torch.cat([data, data**2], dim=1)  # (N, 2k): one product gives both sums of the M-step
+    # (N, 2k + 1): one product with the posterior gives all sums of the M-step.
+    moments = torch.cat([data, data**2, torch.ones(len(data), 1, dtype=data.dtype)], dim=1)
     floor = FLOOR * float(data.var(dim=0, correction=0).mean())
-    posterior = torch.zeros(len(data), components, dtype=data.dtype)
-    posterior[torch.arange(len(data)), torch.from_numpy(assignment)] = 1
+    weights = torch.zeros(len(data), components, dtype=data.dtype)
+    weights[torch.arange(len(data)), torch.from_numpy(assignment)] = 1
+    total = torch.ones(len(data), 1, dtype=data.dtype)
     previous = -np.inf
     for _ in range(max_iterations):
-        posterior, likelihood = _expectation(moments, *_maximization(moments, posterior, floor))
+        model = _maximization(moments, weights, total, floor)
+        total, likelihood = _expectation(moments, model, out=weights)
         if abs(likelihood - previous) < TOLERANCE:
             break
         previous = likelihood
-    return posterior.numpy()
+    return (weights / total).numpy()
 
 
-def _maximization(moments: Tensor, posterior: Tensor, floor: float) -> tuple[Tensor, Tensor, Tensor]:
-    mass = posterior.sum(dim=0) + 10 * torch.finfo(moments.dtype).eps  # (K,)
-    means, squares = ((posterior.T @ moments) / mass[:, None]).chunk(2, dim=1)  # (K, k) each
-    variances = (squares - means**2).clamp_min(0) + floor
-    return mass.log() - float(np.log(len(moments))), means, variances
+def _maximization(moments: Tensor, weights: Tensor, total: Tensor, floor: float) -> Tensor:
+    """The components as rows (K, 2k + 1) whose products with `moments` are log P(component, point).
+
+    The posterior is `weights` / `total`; to divide the moments instead saves a pass over N x K numbers.
+    """
+    sums = torch.from_numpy(weights.numpy().T @ (moments / total).numpy())  # (K, 2k + 1)
+    mass = sums[:, -1] + 10 * torch.finfo(moments.dtype).eps
+    means, squares = (sums[:, :-1] / mass[:, None]).chunk(2, dim=1)  # (K, k) each
+    precision = 1 / ((squares - means**2).clamp_min(0) + floor)
+    constant = mass.log() - float(np.log(len(moments)))
+    constant += 0.5 * (precision.log() - means**2 * precision).sum(dim=1)
+    return torch.cat([means * precision, -0.5 * precision, constant[:, None]], dim=1)
 
 
-def _expectation(moments: Tensor, log_mass: Tensor, means: Tensor, variances: Tensor) -> tuple[Tensor, float]:
-    """Posterior (N, K) and the mean log-likelihood, up to the constant of the Gaussian."""
-    precision = 1 / variances
-    weights = torch.cat([means * precision, -0.5 * precision], dim=1)  # (K, 2k)
-    constant = log_mass + 0.5 * (precision.log() - means**2 * precision).sum(dim=1)
-    joint = torch.addmm(constant, moments, weights.T)  # (N, K)
-    best = joint.max(dim=1, keepdim=True).values
+def _expectation(moments: Tensor, model: Tensor, out: Tensor) -> tuple[Tensor, float]:
+    """Writes the posterior times its `total` (N, 1) to `out` (N, K); and the mean log-likelihood.
+
+    The likelihood leaves out the constant of the Gaussian.
+    """
+    np.matmul(moments.numpy(), model.numpy().T, out=out.numpy())
+    best = out.amax(dim=1, keepdim=True)
     # Below e^-60 nothing matters, and denormal numbers would slow every later product down.
-    posterior = torch.softmax(joint.sub_(best).clamp_(min=-60), dim=1)
-    likelihood = best - posterior.amax(dim=1, keepdim=True).log()
-    return posterior, float(likelihood.mean())
+    total = out.sub_(best).clamp_(min=-60).exp_().sum(dim=1, keepdim=True)
+    return total, float((best + total.log()).mean())

@@ -10,7 +10,7 @@ import torch
 from preceptor.core import PreceptorError
 from preceptor.metrics.inputs import Array, as_matrix, compact_labels
 from preceptor.metrics.nce import negative_conditional_entropy
-from preceptor.metrics.sampling import content_order, stratified_rows
+from preceptor.metrics.sampling import content_hash, stratified_rows
 from preceptor.metrics.scatter import membership
 from preceptor.ot import sinkhorn
 
@@ -61,8 +61,9 @@ def otce(
         )
     name, source = ("classifier", classifier) if centers is None else ("centers", centers)
     source = _unit_rows(as_matrix(source, name, columns=features.shape[1]))
-    rows = stratified_rows(features, every, classes, max_samples)
-    rows = rows[content_order(features[rows])]  # a solver may depend on the order of the columns
+    hashes = content_hash(features)
+    rows = stratified_rows(hashes, every, classes, max_samples)
+    rows = rows[np.argsort(hashes[rows], kind="stable")]  # a solver may depend on the order of the columns
     target, indices = _unit_rows(features[rows]), every[rows]
     shares = np.bincount(every) / len(every)
     mass = (shares / np.bincount(indices))[indices]  # each class keeps its share of the whole

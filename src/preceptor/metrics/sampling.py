@@ -32,8 +32,8 @@ def content_order(features: Array) -> Array:
     return np.argsort(content_hash(features), kind="stable")
 
 
-def stratified_rows(features: Array, indices: Array, classes: int, limit: int) -> Array:
-    """About `limit` rows, each class with its share and at least one, chosen by a hash of their content.
+def stratified_rows(hashes: Array, indices: Array, classes: int, limit: int) -> Array:
+    """About `limit` rows, each class with its share and at least one, chosen by the hashes of their content.
 
     The choice looks like a random one but does not depend on the order of the samples nor on the numbering of
     the classes. All rows when there are no more than `limit`.
@@ -41,8 +41,7 @@ def stratified_rows(features: Array, indices: Array, classes: int, limit: int) -
     Returns:
         Row numbers, class by class, by content within a class.
     """
-    samples = len(features)
-    hashes = content_hash(features)
+    samples = len(hashes)
     order = np.lexsort((hashes, indices))
     if samples <= limit:
         return order

@@ -87,7 +87,7 @@ def working_type(features: Array) -> Any:
 def leading_eigenpairs(matrix: Array, count: int) -> tuple[Array, Array]:
     """The `count` largest eigenvalues, falling, and eigenvectors of a symmetric positive matrix.
 
-    Exact up to 256 rows; above, in a block Krylov space of five powers or more from a fixed start (Musco and
+    Exact up to 256 rows; above, in a block Krylov space of four powers or more from a fixed start (Musco and
     Musco, 2015) in float32, which finds the eigenvalues of features with any structure to about 0.2 %.
     """
     size = len(matrix)
@@ -99,7 +99,7 @@ def leading_eigenpairs(matrix: Array, count: int) -> tuple[Array, Array]:
     single = torch.from_numpy(matrix).float()
     block = torch.from_numpy(np.random.default_rng(0).standard_normal((size, width))).float()
     powers = []
-    for _ in range(max(1, min(max(5, 160 // width), size // width))):
+    for _ in range(max(1, min(max(4, 160 // width), size // width))):
         block = torch.linalg.qr(single @ block).Q
         powers.append(block)
     basis = torch.linalg.qr(torch.cat(powers, dim=1)).Q

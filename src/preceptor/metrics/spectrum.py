@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from preceptor.metrics.inputs import Array, class_sums
-from preceptor.metrics.scatter import scatter
+from preceptor.metrics.scatter import scatter, working_type
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,8 @@ def spectrum(features: Array, indices: Array, classes: int) -> Spectrum:
 
     For N >= d the moments that the other metrics share give F^T F, and U^T Y = values^-1/2 V^T (F^T Y), where
     F^T Y are the sums of the classes. An eigenvalue below the rounding of F^T F is noise, and the quotient
-    would blow it up: those directions carry nothing.
+    would blow it up: those directions carry nothing. The products of the centred rows round in the precision
+    they are taken in, all else in float64.
     """
     samples, dimensions = features.shape
     counts = np.bincount(indices, minlength=classes).astype(np.float64)
@@ -36,8 +37,8 @@ def spectrum(features: Array, indices: Array, classes: int) -> Spectrum:
     _, moments = scatter(features, indices, classes)
     values, right = _eigh(samples * (moments.covariance + np.outer(moments.mean, moments.mean)))
     sums = (moments.class_means + moments.mean) * counts[:, None]  # (C, d) = Y^T F
-    noise = np.finfo(np.float64).eps * dimensions * max(values[-1], 0)
-    kept = values > noise
+    products = float(np.finfo(working_type(features)).eps) * samples * moments.total_variance
+    kept = values > max(products, np.finfo(np.float64).eps * dimensions * max(values[-1], 0))
     energies = np.where(kept, (sums @ right) ** 2 / np.where(kept, values, 1), 0)
     # U has orthonormal columns, so a class cannot have more energy in it than it has samples.
     excess = np.maximum(energies.sum(axis=1) / counts, 1)
