@@ -64,8 +64,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
 SECOND = ("none", "paper", "decay", "centred decay", "trusted centred decay", "agreeing", "agreeing centred",
           "trusted agreeing centred", "trusted agreeing centred + probe", "sinkhorn+probe decay", "probe-kd decay",
           "rkd")  # fmt: skip
-SECOND_FEW = ("none", "paper", "centred", "centred 30", "centred 30, temperature 6", "probe-kd", "probe-kd 4",
-              "probe-kd 4, temperature 8", "probe-kd 4, no labels", "sinkhorn+probe",
+SECOND_FEW = ("none", "paper", "decay", "centred", "centred 30", "centred 30, temperature 6", "probe-kd", "probe-kd 4",
+              "probe-kd 4, temperature 8", "probe-kd 4, no labels", "sinkhorn+probe", "sinkhorn+probe decay",
               "sinkhorn+probe 4, temperatures 6, 8", "rkd")  # fmt: skip
 
 

@@ -56,13 +56,17 @@ _CIFAR = replace(_PAPER, milestones=(0.25, 0.5, 0.75), augment="pad-crop-flip")
 _CUB = replace(
     _PAPER, batch_size=128, milestones=(0.75, 0.85, 0.9), augment="random-resized-crop", image_size=224
 )
-# Both sides on the unit sphere: Eq. (6) and (8) taken literally mix a sphere with raw features.
-_LITERAL = {"temperature": 3.0, "epsilon": 0.1, "centers": "classifier", "value": "entropic"}
+# Sec. 6.1.2 in full, whatever the method's defaults become. Both sides on the unit sphere: Eq. (6) and (8) taken
+# literally mix a sphere with raw features.
+_LITERAL = {"temperature": 3.0, "epsilon": 0.1, "cost": "teacher", "centers": "classifier", "normalize": True,
+            "center": False, "value": "entropic", "schedule": "constant", "scale_cost": "none"}  # fmt: skip
+_CIFAR_PAPER = replace(_CIFAR, method_options={"sinkhorn": {"weight": 10.0, **_LITERAL}})
 
 RECIPES: dict[str, Recipe] = {
     "cifar100": _CIFAR,
     "cub": replace(_CUB, method_options={"sinkhorn": {"weight": 100.0}}),
-    "cifar100-paper": replace(_CIFAR, method_options={"sinkhorn": {"weight": 10.0, **_LITERAL}}),
+    "paper": _CIFAR_PAPER,
+    "cifar100-paper": _CIFAR_PAPER,
     "cub-paper": replace(_CUB, method_options={"sinkhorn": {"weight": 100.0, **_LITERAL}}),
     "small": Recipe(epochs=60, batch_size=64, lr=0.05, nesterov=True, warmup_epochs=1.0),
     "quick": Recipe(epochs=10, batch_size=64, lr=0.05, nesterov=True),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -165,33 +165,13 @@ class SinkhornProbe(Sinkhorn):
         self,
         context: Context,
         *,
-        weight: float = 10.0,
-        temperature: float = 3.0,
-        epsilon: float = 0.1,
         probe_weight: float = 1.0,
         probe_temperature: float = 4.0,
         penalty: float | None = None,
         probe: Probe | None = None,
-        cost: str = "teacher",
-        centers: str = "classifier",
-        normalize: bool = True,
-        center: bool = False,
-        value: str = "entropic",
-        schedule: str = "constant",
-        warmup: float = 0.1,
-        scale_cost: str = "none",
-        matrix: Tensor | None = None,
-        superclasses: Mapping[str, str] | None = None,
-        tolerance: float = 1e-4,
-        max_iterations: int = 1000,
-        **options: object,
+        **options: Any,
     ) -> None:
-        super().__init__(
-            context, weight=weight, temperature=temperature, epsilon=epsilon, cost=cost, centers=centers,
-            normalize=normalize, center=center, value=value, schedule=schedule, warmup=warmup,
-            scale_cost=scale_cost, matrix=matrix, superclasses=superclasses, tolerance=tolerance,
-            max_iterations=max_iterations, **options,
-        )  # fmt: skip
+        super().__init__(context, **options)
         self.probe_weight, self.probe_temperature = probe_weight, probe_temperature
         fitted = probe_from(context, probe, penalty)
         self.register_buffer("probe_matrix", fitted.weight)

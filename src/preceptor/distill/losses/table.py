@@ -8,9 +8,13 @@ from preceptor.distill.losses import METHODS, Method
 
 
 def default_options(method: type[Method]) -> dict[str, object]:
-    """The options of a method with their defaults, in the order of its signature."""
-    parameters = inspect.signature(method.__init__).parameters.values()
-    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+    """The options of a method with their defaults, those it takes over from another method first."""
+    found: dict[str, object] = {}
+    for kind in reversed(method.__mro__):
+        if issubclass(kind, Method) and "__init__" in vars(kind):
+            parameters = inspect.signature(kind.__init__).parameters.values()
+            found |= {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+    return found
 
 
 def method_table() -> str:
