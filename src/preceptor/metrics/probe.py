@@ -35,15 +35,18 @@ def probe(
     learned from when that sample is held out: it counts as wrong. Copies of a sample can fall into different
     folds, where they make the task look easier than it is.
 
-    Centre, scale and products of the features, which know no labels, are computed once for all folds.
+    Centre, scale and products of the features, which know no labels, are computed once for all folds. Each
+    fold starts from its own ridge regression. To start from the probe on all samples would save an iteration
+    or two, but until a fit has converged it remembers the labels it started from, held-out ones and all.
 
     Args:
         features: (N, d)
         labels: (N,)
         folds: at least 2.
         strength: scikit-learn's C.
-        tolerance: duality gap of each fit as a share of its loss. In trials on four tasks 0.02 left the
-            accuracy within one point of a converged fit's; 0.001 left it within a tenth of a point.
+        tolerance: duality gap of each fit as a share of its loss. In trials on 15 tasks (digits, synthetic,
+            noise; 100 to 3,000 samples, N < d among them) 0.05 left the accuracy within 1.2 points of a
+            converged fit's, or two samples of 100; 0.005 within 0.8 points.
     """
     if folds < 2:
         raise PreceptorError(f"folds is {folds}; expected 2 or more")
