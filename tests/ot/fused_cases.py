@@ -24,7 +24,10 @@ def main() -> None:
             case["beta0"],
         )
         answers.append(
-            {name: getattr(found, name).tolist() for name in ("alpha", "beta", "error", "iterations")}
+            {
+                name: getattr(found, name).tolist()
+                for name in ("value", "alpha", "beta", "error", "iterations")
+            }
         )
     print(json.dumps(answers))
 

@@ -7,8 +7,6 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from .scaling import mass_floor
-
 LARGEST = 256  # classes a side that `triton_sinkhorn` takes
 
 
@@ -37,17 +35,5 @@ def value_and_potentials(
     """
     from .triton_sinkhorn import solve_fused
 
-    floor = mass_floor(p.dtype)
-    p, q = (side / side.sum(dim=1, keepdim=True) for side in (p, q))
-    offset = cost.amin()
-    found = solve_fused(
-        p.clamp_min(floor),
-        q.clamp_min(floor),
-        cost.to(p.dtype) - offset,
-        epsilon,
-        tolerance,
-        max_iterations,
-        None,
-    )
-    dual = (found.alpha * p).sum(dim=1) + (found.beta * q).sum(dim=1) - epsilon  # Eq. (13)
-    return dual + offset, found.alpha + offset, found.beta
+    found = solve_fused(p, q, cost, epsilon, tolerance, max_iterations)
+    return found.value, found.alpha, found.beta
