@@ -72,19 +72,24 @@ def spoilt(name):
     return given
 
 
-@pytest.fixture(scope="module")
-def answers(tmp_path_factory):
-    problems = {name: problem(**options) for name, options in CASES.items()}
-    problems |= {name: spoilt(name) for name in SPOILT}
-    file = tmp_path_factory.mktemp("fused") / "problems.pt"
-    torch.save(list(problems.values()), file)
+def interpreted(problems, solver, folder):
+    """What a solver's kernels answer in Triton's interpreter, beside what was given."""
+    torch.save(list(problems.values()), folder / "problems.pt")
+    script = str(Path(__file__).with_name("fused_cases.py"))
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(Path(__file__).with_name("fused_cases.py")), str(file)],
+        [sys.executable, "-W", "ignore", script, str(folder / "problems.pt"), solver],
         capture_output=True, text=True, check=False, env={**os.environ, "TRITON_INTERPRET": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = [{key: torch.tensor(value) for key, value in row.items()} for row in json.loads(done.stdout)]
     return {name: (problems[name], answer) for name, answer in zip(problems, found, strict=True)}
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory):
+    problems = {name: problem(**options) for name, options in CASES.items()}
+    problems |= {name: spoilt(name) for name in SPOILT}
+    return interpreted(problems, "fused", tmp_path_factory.mktemp("fused"))
 
 
 def plan(given, found):
@@ -167,7 +172,7 @@ def test_a_cost_with_nan_gives_nan(answers):
     assert found["beta"].isnan().all()
 
 
-def test_only_float32_on_cuda_of_modest_size_is_taken():
+def test_only_float32_on_cuda_is_taken():
     p = torch.full((2, 4), 0.25)
     assert not fused.takes(p, p)
 
