@@ -168,6 +168,7 @@ def solve_large(
             iteration.run(pair, tolerance)
             reports.append(_Report(iteration.unsolved[pair]))
             if pair and not 0 < reports[pair - 1].read() < TOO_WIDE:
+                reports.pop()  # the pair sent ahead changed nothing that matters
                 break
         unsolved = reports[-1].read()
     too_wide = reports[0].read() >= TOO_WIDE
