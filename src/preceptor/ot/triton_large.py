@@ -116,7 +116,7 @@ class _Pairs:
         self.error = q.new_empty(len(q))
         self.unsolved = torch.zeros(pairs, dtype=torch.int32, device=q.device)
         block = triton.next_power_of_2(q.shape[1])
-        self.options = {"BLOCK": block, "num_warps": min(16, max(1, block // 256))}
+        self.options = {"BLOCK": block, "num_warps": min(16, max(1, block // 256)), "enable_fp_fusion": True}
 
     def run(self, pair: int, tolerance: float) -> None:
         """Launch one pair of iterations."""
@@ -140,7 +140,9 @@ class _Pairs:
     def _multiply(self) -> None:
         """Eq. (20): u = p ./ (K v), and K' u."""
         torch.mm(self.v, self.kernel.T, out=self.u)
-        _divide[(triton.cdiv(self.u.numel(), SIZE),)](self.p, self.u, self.u.numel(), SIZE=SIZE)
+        _divide[(triton.cdiv(self.u.numel(), SIZE),)](
+            self.p, self.u, self.u.numel(), SIZE=SIZE, enable_fp_fusion=True
+        )
         torch.mm(self.u, self.kernel, out=self.received)
 
 

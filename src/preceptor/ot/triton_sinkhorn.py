@@ -253,7 +253,16 @@ def solve_fused(
     prepared, extent = p.new_empty(block_m, block_n), p.new_empty(2)
     size = min(PREPARED, prepared.numel())
     prepare[(prepared.numel() // size,)](
-        cost, prepared, extent, m, n, 1 / unit, BLOCK_N=block_n, SIZE=size, num_warps=max(1, size // 1024)
+        cost,
+        prepared,
+        extent,
+        m,
+        n,
+        1 / unit,
+        BLOCK_N=block_n,
+        SIZE=size,
+        num_warps=max(1, size // 1024),
+        enable_fp_fusion=True,
     )
     found = FusedSolution(
         p.new_empty(batch), torch.empty_like(p), torch.empty_like(q), p.new_empty(batch),
@@ -264,6 +273,6 @@ def solve_fused(
         found.value, found.alpha, found.beta, found.error, found.iterations,
         m, n, unit, epsilon, tolerance, max_iterations,
         **tiling, WARM=beta0 is not None, num_warps=tiling["WM"] * tiling["WN"],
-        maxnreg=STREAMED_REGISTERS if streamed else None,
+        maxnreg=STREAMED_REGISTERS if streamed else None, enable_fp_fusion=True,
     )  # fmt: skip
     return found
