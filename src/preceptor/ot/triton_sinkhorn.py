@@ -253,17 +253,9 @@ def solve_fused(
     prepared, extent = p.new_empty(block_m, block_n), p.new_empty(2)
     size = min(PREPARED, prepared.numel())
     prepare[(prepared.numel() // size,)](
-        cost,
-        prepared,
-        extent,
-        m,
-        n,
-        1 / unit,
-        BLOCK_N=block_n,
-        SIZE=size,
-        num_warps=max(1, size // 1024),
-        enable_fp_fusion=True,
-    )
+        cost, prepared, extent, m, n, 1 / unit, BLOCK_M=block_m, BLOCK_N=block_n, SIZE=size,
+        num_warps=max(1, size // 1024), enable_fp_fusion=True,
+    )  # fmt: skip
     found = FusedSolution(
         p.new_empty(batch), torch.empty_like(p), torch.empty_like(q), p.new_empty(batch),
         torch.empty(batch, dtype=torch.int32, device=p.device),

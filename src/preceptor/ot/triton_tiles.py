@@ -15,7 +15,8 @@ FLOOR = tl.constexpr(1e-30)  # of masses, as `scaling.mass_floor`
 
 @triton.jit
 def prepare(  # type: ignore[no-untyped-def]  # triton's own types, here and below
-    cost_ptr, prepared_ptr, extent_ptr, m, n, per_unit, BLOCK_N: tl.constexpr, SIZE: tl.constexpr,
+    cost_ptr, prepared_ptr, extent_ptr, m, n, per_unit,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, SIZE: tl.constexpr,
 ):  # fmt: skip
     """(M - min M) / unit, padded with +inf to whole blocks: an unmasked load keeps the tile in wide registers.
 
@@ -25,7 +26,7 @@ def prepare(  # type: ignore[no-untyped-def]  # triton's own types, here and bel
     offset = float("inf")
     highest = float("-inf")
     spoilt = 0.0
-    for start in range(0, m * n, SIZE):
+    for start in range(0, BLOCK_M * BLOCK_N, SIZE):
         part = tl.load(cost_ptr + start + k, mask=start + k < m * n, other=tl.load(cost_ptr))
         offset = tl.minimum(offset, tl.min(part, axis=0))
         highest = tl.maximum(highest, tl.max(part, axis=0))
