@@ -39,7 +39,7 @@ CASES = {
     "warm": {"epsilon": 0.03, "warm": True},
     "warm, streamed": {"m": 140, "n": 130, "epsilon": 0.3, "warm": True},
 }
-SPOILT = ["a row of p", "a row of q", "a row of p, streamed", "a cost"]
+SPOILT = ["a row of p", "a row of q", "a row of p, streamed", "a row of q without mass", "a cost"]
 
 
 def problem(
@@ -69,6 +69,8 @@ def spoilt(name):
     given["max_iterations"] = 8
     side, at = ("cost", (3, 2)) if name == "a cost" else (name[9], (1, 2))
     given[side][at] = float("nan")
+    if "without mass" in name:
+        given[side][1] = 0
     return given
 
 
@@ -157,7 +159,7 @@ def test_anderson_steps_pay_on_hard_problems(answers):
     assert answers["streamed"][1]["iterations"].max() <= 10
 
 
-@pytest.mark.parametrize("name", SPOILT[:3])
+@pytest.mark.parametrize("name", SPOILT[:-1])
 def test_a_row_with_nan_spoils_no_other(answers, name):
     _, found = answers[name]
     for key in ("value", "alpha", "beta", "error"):
@@ -194,7 +196,7 @@ def test_on_a_gpu_every_case_has_the_value_of_float64(name):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", SPOILT[:3])
+@pytest.mark.parametrize("name", SPOILT[:-1])
 def test_on_a_gpu_a_row_with_nan_spoils_no_other(name):
     given = spoilt(name)
     value = sinkhorn_distance(given["p"].cuda(), given["q"].cuda(), given["cost"].cuda())

@@ -75,7 +75,7 @@ def test_costs_out_of_range_are_told(answers):
     assert found["iterations"] == 2
 
 
-@pytest.mark.parametrize("name", ["a row of p", "a row of q"])
+@pytest.mark.parametrize("name", SPOILT)
 def test_a_row_with_nan_spoils_no_other(answers, name):
     _, found = answers[name]
     assert found["value"].isnan().tolist() == [False, True, False]

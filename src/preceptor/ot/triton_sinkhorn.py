@@ -66,7 +66,8 @@ def _held_kernel(  # type: ignore[no-untyped-def]
     p = tl.load(p_ptr + problem * m + i, mask=i < m, other=0.0)
     q = tl.load(q_ptr + problem * n + j, mask=j < n, other=0.0)
     p_mass, q_mass = total(p), total(q)
-    poison = 0 * (p_mass + q_mass + offset)  # NaN where an input is: ends the loop, gets into every result
+    # NaN where an input is, or has no mass: ends the loop, gets into every result.
+    poison = 0 * (p_mass / q_mass + q_mass / p_mass + offset)
     p, q = distribution(p, i < m, p_mass), distribution(q, j < n, q_mass)
     # Potentials in units of epsilon ln 2: f = alpha / unit, g = beta / unit; z = log2 v.
     f, g = tl.zeros_like(p), tl.zeros_like(q)
@@ -156,7 +157,7 @@ def _streamed_kernel(  # type: ignore[no-untyped-def]
         p_mass += total(tl.load(p_ptr + start + i, mask=start + i < m, other=0.0))
     q = tl.load(q_ptr + problem * n + j, mask=j < n, other=0.0)
     q_mass = total(q)
-    poison = 0 * (p_mass + q_mass + offset)
+    poison = 0 * (p_mass / q_mass + q_mass / p_mass + offset)
     q = distribution(q, j < n, q_mass)
     g = tl.zeros_like(q)
     if WARM:
