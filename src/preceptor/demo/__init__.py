@@ -17,7 +17,7 @@ from typing import Any
 
 from preceptor.core import PreceptorError, Ranking, RankingRow
 from preceptor.data import Task
-from preceptor.demo.settings import METHOD, METHOD_OPTIONS, METRICS, STORYTELLER, Settings
+from preceptor.demo.settings import METHOD, METRICS, STORYTELLER, Settings
 from preceptor.demo.students import Arm, gain_sentence, train_arm
 from preceptor.demo.teachers import build_zoo
 from preceptor.files import write_atomically
@@ -89,7 +89,7 @@ def _tell(
         "ranking": [{"name": row.name, "rank": row.rank, "scores": dict(row.scores)} for row in ranking.rows],
         "flows": flows,
         "students": {name: arm.to_json() for name, arm in arms.items()},
-        "sentences": sentences, "method": METHOD, "method_options": dict(METHOD_OPTIONS),
+        "sentences": sentences, "method": METHOD,
         "seconds": time.perf_counter() - start,
     }  # fmt: skip
 

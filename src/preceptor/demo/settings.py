@@ -25,7 +25,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 METRICS = ("sinkhorn", "logme", "leep", "hscore")  # the first decides
 
@@ -42,9 +41,7 @@ TEACHERS: Mapping[str, str] = {
 STORYTELLER = "letters"  # knows all of them: its plan and its students are shown wherever it is ranked
 FEW_CLASSES = {"digits-0-4": 4}  # so many times the images a class, or five classes would teach little
 
-# What docs/choosing.md advises for few labels and other classes; all other options are the defaults.
-METHOD = "sinkhorn+probe"
-METHOD_OPTIONS: Mapping[str, Any] = {"center": True}
+METHOD = "sinkhorn+probe"  # what docs/choosing.md advises for few labels and other classes, with its defaults
 
 
 @dataclass(frozen=True)

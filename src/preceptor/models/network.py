@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 from torch import Tensor, nn
 
@@ -40,16 +42,21 @@ class Network(nn.Module):
     def _classified(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Features (B, d) in the weights' precision, and their logits (B, C) computed in it."""
         features = features.to(self.classifier.weight.dtype)
-        kind = features.device.type
-        if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
-            return features, self.classifier(features)
-        with torch.autocast(kind, enabled=False):
+        with without_autocast(features):
             return features, self.classifier(features)
 
     @property
     def feature_size(self) -> int:
         """The length d of a feature vector."""
         return self.classifier.in_features
+
+
+def without_autocast(values: Tensor) -> AbstractContextManager[object]:
+    """Autocast switched off on the values' device, where it is on."""
+    kind = values.device.type
+    if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
+        return nullcontext()
+    return torch.autocast(kind, enabled=False)
 
 
 def initialise(network: nn.Module) -> None:

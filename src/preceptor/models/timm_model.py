@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from preceptor.core import PreceptorError
-from preceptor.models.network import Network
+from preceptor.models.network import Network, without_autocast
 
 MAX_MAPS = 5  # transformers give one map for each block; methods that match maps want a handful of stages
 
@@ -56,13 +56,18 @@ class TimmNetwork(Network):
     def trunk(self, images: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
         """At most `MAX_MAPS` stage outputs where timm gives them, and what its head's linear layer sees."""
         if not self._map_choice:
-            return (), self.backbone.forward_head(self.backbone.forward_features(images))
+            return (), self._pooled(self.backbone.forward_features(images))
         final, maps = self.backbone.forward_intermediates(images)
-        return tuple(maps[index] for index in self._map_choice), self.backbone.forward_head(final)
+        return tuple(maps[index] for index in self._map_choice), self._pooled(final)
+
+    def _pooled(self, final: Tensor) -> Tensor:
+        """The pooling that timm does, in full precision under autocast too."""
+        with without_autocast(final):
+            return self.backbone.forward_head(final.to(self.classifier.weight.dtype))
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits (B, C), without collecting maps."""
-        return self.classifier(self.backbone.forward_head(self.backbone.forward_features(images)))
+        return self._classified(self._pooled(self.backbone.forward_features(images)))[1]
 
     def _choose_maps(self, probe: Tensor) -> tuple[int, ...]:
         """Which intermediate outputs to give: all of a few, else evenly spaced ones with the last."""

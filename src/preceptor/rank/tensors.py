@@ -20,27 +20,6 @@ from preceptor.zoo.features import cache_key, extract
 Array = np.ndarray
 
 
-class SparingCache(FeatureCache):
-    """Looks for what to throw out only once in a while.
-
-    To look is to read every entry, which after each teacher of a zoo would cost the square of their number.
-    The limit may be passed by one part in `SHARE` of the entries.
-    """
-
-    SHARE = 20
-    _pause: dict[Path, int] = {}  # noqa: RUF012 - of all caches of this process, by folder
-
-    def evict(self) -> int:
-        """Throw out what was used longest ago, if it is time to look again."""
-        left = self._pause.get(self.root, 0)
-        if left > 0:
-            self._pause[self.root] = left - 1
-            return 0
-        gone = super().evict()
-        self._pause[self.root] = sum(1 for _ in self.root.iterdir()) // self.SHARE
-        return gone
-
-
 def load_tensors(
     zoo: Zoo, card: Card, task: Task, *, cache: str, device: str, trust_code: bool
 ) -> tuple[Arguments, float]:
@@ -49,7 +28,7 @@ def load_tensors(
     Where the cache has the features and the head, the teacher itself is not loaded.
     """
     start = time.perf_counter()
-    store = SparingCache(cache)
+    store = FeatureCache(cache)
     head_file = Path(cache) / "heads" / f"{teacher_hash(card)}.npz"
     # The key depends on the card only; the network is not needed to ask.
     known = cast(Teacher, SimpleNamespace(card=card))

@@ -11,6 +11,7 @@ import torch
 from preceptor.core import PreceptorError
 from preceptor.distill.losses import Probe
 from preceptor.distill.losses.sinkhorn import schedule_factor
+from preceptor.distill.recipe import RECIPES
 from tests.distill.losses.cases import OTHER_CLASSES, STUDENT_CLASSES, build, make_context, make_step
 from tests.oracles import distill as oracle
 
@@ -41,7 +42,7 @@ def test_value_is_eq_11():
     context = make_context(same=False)
     step = make_step("sinkhorn", context)
     cost = euclidean(unit(context.teacher_classifier.double().numpy()), unit(numpy_centers(context)))
-    method = build("sinkhorn", context)
+    method = build("sinkhorn", context, **RECIPES["paper"].method_options["sinkhorn"])
     np.testing.assert_allclose(method.cost.numpy(), cost, rtol=1e-5)
     terms = method(step)
     student, teacher = step.student.logits.numpy(), step.teacher.logits.numpy()
@@ -50,6 +51,16 @@ def test_value_is_eq_11():
     np.testing.assert_allclose(
         float(terms["task"]), oracle.cross_entropy(student, step.targets.numpy()), rtol=1e-6
     )
+
+
+def test_by_default_centres_are_centred_and_the_weight_falls_to_nothing():
+    context = make_context(same=False)
+    rows, means = unit(context.teacher_classifier.double().numpy()), numpy_centers(context)
+    cost = euclidean(unit(rows - rows.mean(axis=0)), unit(means - means.mean(axis=0)))
+    method = build("sinkhorn", context)
+    np.testing.assert_allclose(method.cost.numpy(), cost, rtol=1e-5)
+    terms = [method(make_step("sinkhorn", context, progress=p))["sinkhorn"] for p in (0.0, 0.5, 1.0)]
+    torch.testing.assert_close(torch.stack(terms), terms[0] * torch.tensor([1, 0.5, 0], dtype=terms[0].dtype))
 
 
 def test_gradient_has_the_factor_that_the_paper_leaves_out():
@@ -119,7 +130,7 @@ def test_predicted_centers():
     outputs = context.train_outputs
     shares = oracle.softmax(outputs.logits)
     teacher = np.stack([(shares[:, [c]] * outputs.features).sum(0) / shares[:, c].sum() for c in range(4)])
-    cost = build("sinkhorn", context, centers="predicted", normalize=False).cost
+    cost = build("sinkhorn", context, centers="predicted", normalize=False, center=False).cost
     np.testing.assert_allclose(cost.numpy(), euclidean(teacher, numpy_centers(context)), rtol=1e-5)
 
 
@@ -145,7 +156,7 @@ def test_divergence_vanishes_where_both_sides_agree():
 def test_divergence_takes_off_half_of_both_self_distances():
     context = make_context(same=False)
     step = make_step("sinkhorn", context)
-    method = build("sinkhorn", context, value="divergence", weight=1.0, epsilon=0.5)
+    method = build("sinkhorn", context, value="divergence", weight=1.0, epsilon=0.5, schedule="constant")
     student = oracle.softmax(step.student.logits.numpy(), 3.0)
     teacher = oracle.softmax(step.teacher.logits.numpy(), 3.0)
 
@@ -170,7 +181,7 @@ def test_divergence_takes_off_half_of_both_self_distances():
 )
 def test_schedules(schedule, factors):
     context = make_context(same=False)
-    full = build("sinkhorn", context)(make_step("sinkhorn", context))["sinkhorn"]
+    full = build("sinkhorn", context, schedule="constant")(make_step("sinkhorn", context))["sinkhorn"]
     method = build("sinkhorn", context, schedule=schedule)
     for progress, factor in zip((0.0, 0.25, 0.5, 1.0), factors, strict=True):
         terms = method(make_step("sinkhorn", context, progress=progress))
