@@ -31,6 +31,7 @@ def evidence() -> dict[str, Any]:
         "hardware": torch.cuda.get_device_name() if torch.cuda.is_available() else _processor(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
+        "load": os.getloadavg(),
         "python": platform.python_version(),
         "versions": {name: version(name) for name in ("torch", "numpy", "scikit-learn")},
     }
@@ -58,18 +59,21 @@ def kept(name: str) -> dict[str, Any]:
     return json.loads((RESULTS / f"{name}.json").read_text())
 
 
+def put(marker: str, text: str, page: Path = PAGE) -> None:
+    """Write a text between its markers on a page."""
+    begin, end = f"<!-- {marker}:begin -->", f"<!-- {marker}:end -->"
+    whole = page.read_text()
+    if begin not in whole:
+        raise SystemExit(f"{page} has no marker {begin}")
+    before, rest = whole.split(begin, 1)
+    page.write_text(f"{before}{begin}\n{text}\n{end}{rest.split(end, 1)[1]}")
+
+
 def show(name: str, table: str, *, page: Path = PAGE, marker: str | None = None) -> None:
-    """Put a table of kept numbers between its markers on the page, with the machine they come from."""
+    """Put a table of kept numbers on the page, with the machine they come from."""
     proof = kept(name)["evidence"]
     machine = f"{proof['hardware']}, {proof['threads']} threads, torch {proof['versions']['torch']}"
-    note = f"`{proof['command']}`, {machine}, "
-    begin, end = f"<!-- {marker or name}:begin -->", f"<!-- {marker or name}:end -->"
-    text = page.read_text()
-    if begin not in text:
-        raise SystemExit(f"{page} has no marker {begin}")
-    before, rest = text.split(begin, 1)
-    after = rest.split(end, 1)[1]
-    page.write_text(f"{before}{begin}\n{table}\n\n{note}{proof['date'][:10]}.\n{end}{after}")
+    put(marker or name, f"{table}\n\n`{proof['command']}`, {machine}, {proof['date'][:10]}.", page)
 
 
 def write_section(

@@ -4,7 +4,8 @@ Two settings, five seeds each. "Other classes": the teacher knows the digits 3 t
 images a class. "Same classes": both have 0 to 4, and only the teacher had all images. Teacher cnn-16, student cnn-4,
 300 steps for everybody. Writes the table of docs/methods.md.
 
-    python benchmarks/methods.py [--quick] [--methods sinkhorn kd …]
+    python benchmarks/methods.py [--quick]
+    python benchmarks/methods.py --methods sinkhorn kd     # these anew, the others as they were
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from statistics import mean, stdev
 
 import numpy as np
 import torch
-from common import ROOT, write_section
+from common import ROOT, kept, write_section
 from sklearn.datasets import load_digits
 
 from preceptor.core import PreceptorError
@@ -94,6 +95,8 @@ def main() -> None:
                 cell if isinstance(cell, str) else [round(100 * v, 1) for v in cell],
                 flush=True,
             )
+    if args.methods and not args.quick:
+        found = {**kept("methods")["results"], **found}
     table = ["| method | " + " | ".join(settings) + " |", "|---|" + "---|" * len(settings)]
     for method, cells in found.items():
         table.append(

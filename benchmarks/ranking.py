@@ -10,16 +10,9 @@ faster one. Results go to results/benchmarks/ranking.json and, between its marke
 from __future__ import annotations
 
 import argparse
-import datetime
-import json
 import os
-import platform
-import re
-import subprocess
 import time
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
 SIZES = {"cub": (3000, 1024, 100, 100), "large": (10_000, 2048, 1000, 100)}  # N, d, C_T, C_S
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 TRAINED_STUDENTS = ("sinkhorn-single", "sinkhorn-exact")  # the training is what they cost
@@ -178,28 +171,6 @@ def measure(size, repeats, clock, with_loss):
     return report
 
 
-def evidence(threads, clock):
-    import numpy
-    import sklearn
-    import torch
-
-    git = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
-    return {
-        "command": "python benchmarks/ranking.py",
-        "commit": subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip(),
-        "date": datetime.date.today().isoformat(),
-        "threads": threads,
-        "clock": clock,
-        "cores": os.cpu_count(),
-        "load_average": os.getloadavg()[0],
-        "processor": platform.processor() or platform.machine(),
-        "python": platform.python_version(),
-        "numpy": numpy.__version__,
-        "torch": torch.__version__,
-        "scikit-learn": sklearn.__version__,
-    }
-
-
 def table(results):
     lines = ["| metric | " + " | ".join(f"{r['shape']['N']:,} x {r['shape']['d']:,}" for r in results) + " |"]
     lines.append("|---|" + "---:|" * len(results))
@@ -243,29 +214,21 @@ def goals(results):
     return "\n".join(lines)
 
 
-def write(results, facts):
-    out = ROOT / "results" / "benchmarks" / "ranking.json"
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps({"evidence": facts, "results": results}, indent=2) + "\n")
+def section(data):
+    """The part of the page."""
+    results, proof = data["results"], data["evidence"]
     shapes = "; ".join(
         f"{r['shape']['N']:,} x {r['shape']['d']:,} with {r['shape']['C_T']:,} source and "
         f"{r['shape']['C_S']} target classes"
         for r in results
     )
-    text = (
+    return (
         "## Metrics on one teacher\n\n"
-        f"{shapes}; synthetic features. `benchmarks/ranking.py`, commit {facts['commit']}, "
-        f"{facts['date']}, {facts['threads']} thread(s), {facts['clock']} time on "
-        f"{facts['processor']}, numpy {facts['numpy']}, torch {facts['torch']}. "
+        f"{shapes}; synthetic features. `{proof['command']}`, {proof['date'][:10]}, {proof['threads']} thread(s), "
+        f"{data['clock']} time on {proof['hardware']}, torch {proof['versions']['torch']}. "
         "Times faster than the faster of the two published LogME algorithms in plain numpy.\n\n"
-        f"{table(results)}\n\n{goals(results)}\n"
+        f"{table(results)}\n\n{goals(results)}"
     )
-    page = ROOT / "docs" / "performance.md"
-    begin, end = "<!-- ranking:begin -->", "<!-- ranking:end -->"
-    whole = page.read_text() if page.exists() else "# Performance\n"
-    if begin not in whole:
-        whole = f"{whole.rstrip()}\n\n{begin}\n{end}\n"
-    page.write_text(re.sub(f"{begin}.*{end}", lambda _: f"{begin}\n{text}{end}", whole, flags=re.DOTALL))
 
 
 def main():
@@ -288,7 +251,10 @@ def main():
     ]
     print(table(results))
     if not options.dry_run:
-        write(results, evidence(options.threads, options.clock))
+        from common import keep, kept, put  # imports torch, which must not come before the threads are set
+
+        keep("ranking", {"clock": options.clock, "results": results})
+        put("ranking", section(kept("ranking")))
 
 
 if __name__ == "__main__":

@@ -14,19 +14,15 @@ import argparse
 import itertools
 import json
 import math
-import os
-import platform
 import signal
-import subprocess
-import sys
 import time
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 import torch
+from common import RESULTS, evidence, put
 from sinkhorn_peers import (
     TEMPERATURE,
     TOLERANCE,
@@ -43,7 +39,6 @@ from sinkhorn_peers import (
 
 from preceptor.ot import sinkhorn
 
-ROOT = Path(__file__).resolve().parents[1]
 SHAPES = [(256, 100, 100), (128, 200, 100), (256, 1000, 200), (256, 1000, 1000)]
 KINDS, EPSILONS = ("disjoint", "shared"), (0.1, 0.01)
 MEMORY_LIMIT = 6e9  # bytes a peer may ask for
@@ -209,27 +204,6 @@ def table(rows: list[dict]) -> str:
     return "\n".join(lines)
 
 
-def evidence(arguments: argparse.Namespace) -> dict:
-    commit = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    return {
-        "command": "python " + " ".join(["benchmarks/sinkhorn.py", *sys.argv[1:]]), "commit": commit.stdout.strip(),
-        "tolerance": TOLERANCE, "temperature": TEMPERATURE, "seed": 0, "repeats": arguments.repeats,
-        "limit_seconds": arguments.limit, "threads": torch.get_num_threads(), "cpus": os.cpu_count(),
-        "processor": platform.processor() or platform.machine(), "load": os.getloadavg(),
-        "python": platform.python_version(),
-        "versions": {name: version(name) for name in ("torch", "POT", "geomloss", "numpy")},
-    }  # fmt: skip
-
-
-def write_docs(text: str) -> None:
-    path, begin, end = ROOT / "docs/performance.md", "<!-- sinkhorn:begin -->", "<!-- sinkhorn:end -->"
-    page = path.read_text()
-    head, rest = page.split(begin)
-    path.write_text(f"{head}{begin}\n\n{text}\n\n{end}{rest.split(end)[1]}")
-
-
 def merged(rows: list[dict], target: Path) -> list[dict]:
     """The rows just measured, and those of earlier runs for what this one left out, in one order."""
 
@@ -264,11 +238,12 @@ def main() -> None:
     arguments = options()
     torch.set_num_threads(arguments.threads)
     warnings.simplefilter("ignore")
-    rows, target = [], ROOT / "results/benchmarks/sinkhorn.json"
+    rows, target = [], RESULTS / "sinkhorn.json"
     cases = itertools.product(arguments.shape, arguments.kind or KINDS, arguments.epsilon or EPSILONS)
     for shape, kind, epsilon in cases:
         row = measure(shape, kind, epsilon, arguments.limit, arguments.repeats)
-        rows.append({**row, "limit": arguments.limit, "evidence": evidence(arguments)})
+        facts = {"tolerance": TOLERANCE, "temperature": TEMPERATURE, "seed": 0, "repeats": arguments.repeats}
+        rows.append({**row, "limit": arguments.limit, "evidence": {**evidence(), **facts}})
         print(table(rows[-1:]).splitlines()[-1], flush=True)
     rows = merged(rows, target)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -277,7 +252,7 @@ def main() -> None:
     commands = ", ".join(f"`{command}`" for command in dict.fromkeys(fact["command"] for fact in facts))
     load = f"{min(fact['load'][0] for fact in facts):.1f} to {max(fact['load'][0] for fact in facts):.1f}"
     machine = f"{facts[-1]['threads']} threads, torch {facts[-1]['versions']['torch']}, load {load}"
-    write_docs(f"{table(rows)}\n\nMade by {commands}: {machine}.")
+    put("sinkhorn", f"\n{table(rows)}\n\nMade by {commands}: {machine}.\n")
     print(table(rows))
 
 

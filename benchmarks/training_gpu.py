@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from experiments.images import Images
 from experiments.packed import Pack, Scene, Student, Tutor
 from experiments.schedule import Schedule
+
 from preceptor import Task
 from preceptor.core import Outputs
 from preceptor.distill.losses import METHODS
@@ -40,7 +41,11 @@ class Watching(METHODS["none"]):
     needs: ClassVar[frozenset[str]] = frozenset({"teacher"})
 
 
-METHODS_SHOWN = {"alone": METHODS["none"], "with the teacher's pass": Watching, "sinkhorn": METHODS["sinkhorn"]}
+METHODS_SHOWN = {
+    "alone": METHODS["none"],
+    "with the teacher's pass": Watching,
+    "sinkhorn": METHODS["sinkhorn"],
+}
 
 
 def looped(task: Task, method: type, epochs: int, device: str, **how: Any) -> float:
@@ -74,18 +79,24 @@ def _network(arch: str, seed: int, device: torch.device) -> torch.nn.Module:
 
 
 def table(data: dict[str, Any]) -> str:
-    lines = ["| an epoch of 25,000 images | " + " | ".join(data["loop"][0]["seconds"]) + " |", "|---|---:|---:|---:|"]
+    lines = [
+        "| an epoch of 25,000 images | " + " | ".join(data["loop"][0]["seconds"]) + " |",
+        "|---|---:|---:|---:|",
+    ]
     for row in data["loop"]:
         lines.append(f"| {row['how']} | " + " | ".join(f"{s:.3f} s" for s in row["seconds"].values()) + " |")
     for row in data["pack"]:
-        cells = " | ".join(f"{row['seconds'][name]:.3f} s" if name in row["seconds"] else "" for name in METHODS_SHOWN)
+        cells = " | ".join(
+            f"{row['seconds'][name]:.3f} s" if name in row["seconds"] else "" for name in METHODS_SHOWN
+        )
         lines.append(f"| one of {row['students']} students in a pack | {cells} |")
     best = data["loop"][-1]["seconds"]
     alone, watched, taught = best["alone"], best["with the teacher's pass"], best["sinkhorn"]
     whole = min(row["seconds"]["sinkhorn"] for row in data["pack"] if "sinkhorn" in row["seconds"]) * 200
+    adds = f"{taught / watched - 1:+.1%}"
     verdicts = [
         f"- Alone under 0.35 s: {_met(alone < 0.35)}. With the teacher under 0.8 s: {_met(taught < 0.8)}.",
-        f"- The transport term adds {taught / watched - 1:+.1%} to the step (aim: 5 %): {_met(taught <= 1.05 * watched)}.",
+        f"- The transport term adds {adds} to the step (aim: 5 %): {_met(taught <= 1.05 * watched)}.",
         f"- A distillation of 200 epochs takes {whole:.0f} s of a packed GPU, {3600 / whole:.0f} an hour: "
         f"{TRIAL_SECONDS / whole:.1f} times the first trial's 13 in 14 minutes (aim: 4): "
         f"{_met(whole <= TRIAL_SECONDS / 4)}.",
@@ -123,7 +134,8 @@ def measure(arguments: argparse.Namespace) -> None:
     for how, options in ways.items():
         if device == "cpu" and options:
             continue
-        seconds = {name: looped(task, method, arguments.epochs, device, **options) for name, method in METHODS_SHOWN.items()}
+        seconds = {name: looped(task, method, arguments.epochs, device, **options)
+                   for name, method in METHODS_SHOWN.items()}  # fmt: skip
         loop.append({"how": how, "seconds": seconds})
         print(loop[-1], flush=True)
     pack = []

@@ -1,17 +1,15 @@
-"""Write the parts of the docs that come from the code and from results: docs/cli.md and the table in docs/choosing.md.
+"""Write docs/cli.md from the commands themselves.
 
-python scripts/docs.py            writes them
-python scripts/docs.py --check    says which are out of date, and exits with 1 if any is
+python scripts/docs.py            writes it
+python scripts/docs.py --check    says whether it is out of date, and exits with 1 if so
 """
 
 from __future__ import annotations
 
 import inspect
-import json
 import sys
 import textwrap
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
@@ -32,7 +30,6 @@ Every command ends with status 0 (done), 1 (failed: one line on standard error s
 (wrong call). With `--json` standard output holds one JSON document. Progress bars show on a terminal only. Ctrl-C
 leaves what is finished. `preceptor --install-completion` sets up completion for your shell.
 """
-BEGIN, END = "<!-- search:begin -->", "<!-- search:end -->"
 
 
 def command_page() -> str:
@@ -122,44 +119,9 @@ def row(left: str, right: str) -> str:
     return "\n".join([*text, *(" " * indent + line for line in lines[1:])]) + "\n"
 
 
-def search_table(rows: list[Mapping[str, Any]]) -> str:
-    """Gains over the plain student in points, from the rows of results/search.jsonl."""
-    table: dict[str, dict[tuple[int, float], list[float]]] = defaultdict(lambda: defaultdict(list))
-    for entry in rows:
-        setting = (entry["per_class"] or 400, entry["overlap"])
-        table[entry["variant"]][setting].append(100 * entry["accuracy"])
-    settings = sorted({setting for found in table.values() for setting in found}, reverse=True)
-    alone = {setting: mean(table["none"][setting]) for setting in settings}
-    heads = [f"{count} a class, g = {overlap:.0%}" for count, overlap in settings]
-    lines = [["variant", *heads, "mean of 400", "mean of 25"]]
-    for variant, found in table.items():
-        gains = {setting: mean(values) - alone[setting] for setting, values in found.items()}
-        if variant == "none":
-            cells = [f"{alone[setting]:.1f} %" for setting in settings]
-            means = [f"{mean([v for (n, _), v in alone.items() if n == count]):.1f} %" for count in (400, 25)]
-        else:
-            cells = [f"{gains[setting]:+.1f}" if setting in gains else "" for setting in settings]
-            chosen = [[v for (n, _), v in gains.items() if n == count] for count in (400, 25)]
-            means = [f"{mean(values):+.1f}" if values else "" for values in chosen]
-        lines.append([variant, *cells, *means])
-    lines.insert(1, ["---"] * len(lines[0]))
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-
-
-def mean(values: list[float]) -> float:
-    """The arithmetic mean."""
-    return sum(values) / len(values)
-
-
 def pages() -> dict[Path, str]:
     """Every written page with what it should hold."""
-    choosing = ROOT / "docs/choosing.md"
-    text = choosing.read_text(encoding="utf-8")
-    head, _, rest = text.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    lines = (ROOT / "results/search.jsonl").read_text(encoding="utf-8").splitlines()
-    table = search_table([json.loads(line) for line in lines])
-    return {ROOT / "docs/cli.md": command_page(), choosing: f"{head}{BEGIN}\n{table}\n{END}{tail}"}
+    return {ROOT / "docs/cli.md": command_page()}
 
 
 def main() -> int:

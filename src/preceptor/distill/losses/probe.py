@@ -152,7 +152,7 @@ class SinkhornProbe(Sinkhorn):
 
     ``ℓ(y, f_S) + weight · S_ε + probe_weight · τ_F² · KL(probe ‖ f_S)``: see `Sinkhorn` for the first two
     and their options, `ProbeDistillation` for the third. Not in the paper; the defaults of the probe term
-    are ours.
+    are ours. Beside a probe, constant weights did better than falling ones (docs/results.md, the search).
     """
 
     name = "sinkhorn+probe"
@@ -165,13 +165,14 @@ class SinkhornProbe(Sinkhorn):
         self,
         context: Context,
         *,
+        schedule: str = "constant",
         probe_weight: float = 1.0,
         probe_temperature: float = 4.0,
         penalty: float | None = None,
         probe: Probe | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(context, **options)
+        super().__init__(context, schedule=schedule, **options)
         self.probe_weight, self.probe_temperature = probe_weight, probe_temperature
         fitted = probe_from(context, probe, penalty)
         self.register_buffer("probe_matrix", fitted.weight)
