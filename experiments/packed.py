@@ -174,12 +174,15 @@ class Pack:
         self.graph: torch.cuda.CUDAGraph | None = None
 
     def _choirs(self, merged: bool) -> list[Choir]:
-        """Students of one architecture that see the same images and learn at the same rate, together."""
+        """Students of one architecture that see the same images and learn at the same rate, together.
+
+        Those whose losses look at maps are apart: the others would have to carry gradients of zero through theirs.
+        """
         found: dict[tuple, list[int]] = {}
         for place, (student, method) in enumerate(zip(self.students, self.methods, strict=True)):
             shapes = tuple((n, tuple(t.shape)) for n, t in student.network.state_dict().items())
             alone = None if merged and can_merge(student.network) else place
-            key = (shapes, lesson_key(student, method)[1], student.rate_scale, alone)
+            key = (shapes, lesson_key(student, method)[1], looks_at_maps(method), student.rate_scale, alone)
             found.setdefault(key, []).append(place)
         sample = normalised(self.data.pixels[:2], self.scene.mean, self.scene.std)
         choirs = []
@@ -192,7 +195,7 @@ class Pack:
 
     def _forward(self, network: nn.Module, methods: Sequence[Method]) -> Callable[[Tensor], ModelOutput]:
         """A pass of the network; without its maps where no method looks at them, which spares their gradients."""
-        looks = any("maps" in method.needs or hasattr(method, "branches") for method in methods)
+        looks = any(map(looks_at_maps, methods))
 
         def outputs(images: Tensor) -> ModelOutput:
             out = network.outputs(images)
@@ -367,6 +370,11 @@ class Pack:
             student.accuracy = float((logits.argmax(1) == data.labels).float().mean())
             if not bool(logits.isfinite().all()) or not math.isfinite(student.final_loss):
                 student.accuracy = float("nan")
+
+
+def looks_at_maps(method: Method) -> bool:
+    """Whether a loss may take gradients to feature maps; the branches of SFTN's teacher do, without a need."""
+    return "maps" in method.needs or hasattr(method, "branches")
 
 
 def lesson_key(student: Student, method: Method) -> LessonKey:

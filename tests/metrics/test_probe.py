@@ -208,3 +208,18 @@ def test_folds_depend_on_the_samples_and_not_on_the_numbers_of_classes():
 def test_folds_are_checked():
     with pytest.raises(PreceptorError, match="folds is 1; expected 2 or more"):
         probe(features=np.eye(3), labels=[0, 1, 2], folds=1)
+
+
+def test_one_thread_and_several_find_the_same_minimum():
+    random = np.random.default_rng(3)
+    labels = np.arange(120) % 4
+    features = random.normal(size=(120, 12)) + 2 * random.normal(size=(4, 12))[labels]
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            values, moments = scatter(features.astype(np.float32), labels, 4)
+            found.append(fit_probe(prepare(values, moments), labels, tolerance=1e-6).loss)
+    finally:
+        torch.set_num_threads(before)
+    assert found[0] == pytest.approx(found[1], rel=1e-5)
