@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from common import RESULTS, keep, kept, show
 from torch import nn
 
 from preceptor.data import Task
@@ -257,6 +256,8 @@ def main() -> None:
     parser.add_argument("--teachers", type=int, nargs="+", default=[1000, 10_000])
     parser.add_argument("--parts", nargs="+", default=["ray", "growth", "cached", "prefilter"])
     arguments = parser.parse_args()
+    from common import RESULTS, keep, kept, show  # beside this script; tests import its parts from elsewhere
+
     result: dict[str, Any] = kept("rank_scale") if (RESULTS / "rank_scale.json").exists() else {}
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(prefix="rank-scale-") as folder:

@@ -233,7 +233,11 @@ class Lab:
             probe = fit_probe(*sides, classes)
             path.parent.mkdir(parents=True, exist_ok=True)
             save_file(
-                {"weight": probe.weight.cpu(), "bias": probe.bias.cpu(), "penalty": torch.tensor(probe.penalty)},
+                {
+                    "weight": probe.weight.cpu(),
+                    "bias": probe.bias.cpu(),
+                    "penalty": torch.tensor(probe.penalty),
+                },
                 path,
             )
         held = load_file(path)

