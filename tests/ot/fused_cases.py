@@ -7,24 +7,19 @@ import sys
 
 import torch
 
+from preceptor.ot.triton_large import solve_large
 from preceptor.ot.triton_sinkhorn import solve_fused
+
+SOLVERS = {"fused": solve_fused, "large": solve_large}
 
 
 def main() -> None:
     given = torch.load(sys.argv[1], weights_only=True)
     answers = []
     for case in given:
-        found = solve_fused(
-            case["p"],
-            case["q"],
-            case["cost"],
-            case["epsilon"],
-            case["tolerance"],
-            case["max_iterations"],
-            case["beta0"],
-        )
+        found = SOLVERS[sys.argv[2]](**case)
         answers.append(
-            {name: getattr(found, name).tolist() for name in ("alpha", "beta", "error", "iterations")}
+            {key: x.tolist() if isinstance(x, torch.Tensor) else x for key, x in vars(found).items()}
         )
     print(json.dumps(answers))
 

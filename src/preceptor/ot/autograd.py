@@ -131,8 +131,9 @@ def sinkhorn_distance(
     softmax removes. Nothing is recorded during the iterations. Arguments are those of `sinkhorn`; the cost is
     a constant, and second derivatives raise.
 
-    On CUDA, float32 and up to 256 classes a side, one fused launch does it all and the host never waits: a CUDA
-    graph can record it, NaN in gives NaN out, and problems short of the tolerance are not reported.
+    On CUDA in float32 nobody looks at the inputs: NaN in gives NaN out. Up to 256 classes a side one fused launch
+    does it all and the host never waits: a CUDA graph can record it, and problems short of the tolerance are not
+    reported. With more classes the host looks at one number every second iteration.
     """
     if isinstance(cost, Tensor) and cost.requires_grad:
         raise ValueError("a cost that requires a gradient came; it is a constant here: pass cost.detach()")

@@ -7,15 +7,20 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from .scaling import mass_floor
-
 LARGEST = 256  # classes a side that `triton_sinkhorn` takes
+WIDEST = 8192  # classes of q that `triton_large` takes
+SPAN = 40.0  # epsilons between the costs that it takes: no product of theirs underflows
 
 
 def takes(p: Tensor, q: Tensor) -> bool:
-    """Whether these problems go to the fused solver: float32 on CUDA, up to `LARGEST` classes a side."""
-    fits = p.dtype == torch.float32 and max(p.shape[1], q.shape[1]) <= LARGEST
+    """Whether these problems go to a fused solver: float32 on CUDA."""
+    fits = p.dtype == torch.float32 and q.shape[1] <= WIDEST
     return p.is_cuda and fits and len(p) > 0 and _has_triton()
+
+
+def is_large(p: Tensor, q: Tensor) -> bool:
+    """Whether they are too large for one launch to solve them all."""
+    return max(p.shape[1], q.shape[1]) > LARGEST
 
 
 @cache
@@ -30,24 +35,33 @@ def _has_triton() -> bool:
 def value_and_potentials(
     p: Tensor, q: Tensor, cost: Tensor, epsilon: float, tolerance: float, max_iterations: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Eq. (5), alpha and beta without a single wait for the device, so that a CUDA graph can record it.
+    """Eq. (5), alpha and beta; up to `LARGEST` classes a side without a single wait for the device.
 
-    That leaves no room for looking at the numbers: NaN in gives NaN out, and a problem that did not reach the
-    tolerance is not reported. `preceptor.ot.sinkhorn` looks and reports.
+    That lets a CUDA graph record it, and leaves no room for looking at the numbers: NaN in gives NaN out, and a
+    problem that did not reach the tolerance is not reported. `preceptor.ot.sinkhorn` looks and reports.
     """
+    if is_large(p, q):
+        return _large(p, q, cost, epsilon, tolerance, max_iterations)
     from .triton_sinkhorn import solve_fused
 
-    floor = mass_floor(p.dtype)
-    p, q = (side / side.sum(dim=1, keepdim=True) for side in (p, q))
-    offset = cost.amin()
-    found = solve_fused(
-        p.clamp_min(floor),
-        q.clamp_min(floor),
-        cost.to(p.dtype) - offset,
-        epsilon,
-        tolerance,
-        max_iterations,
-        None,
-    )
-    dual = (found.alpha * p).sum(dim=1) + (found.beta * q).sum(dim=1) - epsilon  # Eq. (13)
-    return dual + offset, found.alpha + offset, found.beta
+    found = solve_fused(p, q, cost, epsilon, tolerance, max_iterations)
+    return found.value, found.alpha, found.beta
+
+
+def _large(
+    p: Tensor, q: Tensor, cost: Tensor, epsilon: float, tolerance: float, max_iterations: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The same for more classes; what is left unsolved goes to `sinkhorn`, which looks and reports."""
+    from .sinkhorn import sinkhorn
+    from .triton_large import solve_large
+
+    found = solve_large(p, q, cost, epsilon, tolerance, max_iterations)
+    if found.too_wide:
+        whole = sinkhorn(p, q, cost, epsilon, tolerance, max_iterations)
+        return whole.value, whole.alpha, whole.beta
+    if found.unsolved:
+        rows = (found.error > tolerance).nonzero().squeeze(1)
+        rest = sinkhorn(p[rows], q[rows], cost, epsilon, tolerance, max_iterations, found.beta[rows])
+        for column, better in ((found.value, rest.value), (found.alpha, rest.alpha), (found.beta, rest.beta)):
+            column[rows] = better
+    return found.value, found.alpha, found.beta

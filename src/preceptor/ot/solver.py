@@ -71,7 +71,7 @@ def solve(
     patience = _patience(q.shape[1], max_iterations)
     narrow = highest / reachable <= safe_range(p.dtype) and tolerance >= FINEST_FLOAT32
     precision = p.dtype if narrow else torch.float64
-    if narrow and fused.takes(p, q):
+    if narrow and fused.takes(p, q) and (highest / epsilon <= fused.SPAN or not fused.is_large(p, q)):
         solution = _fuse(p, q, cost, reachable, tolerance, patience, beta0)
     else:
         solution = _scale(p, q, cost, reachable, highest, tolerance, patience, beta0, precision)
@@ -141,10 +141,15 @@ def _fuse(
     max_iterations: int,
     beta0: Tensor | None,
 ) -> Solution:
-    """All problems in one launch on a CUDA device."""
+    """All problems in one launch on a CUDA device, or in a few a pair of iterations where they are large."""
+    if fused.is_large(p, q):
+        from .triton_large import solve_large
+
+        large = solve_large(p, q, cost, epsilon, tolerance, max_iterations, beta0)
+        return Solution(large.alpha, large.beta, large.error, large.iterations)
     from .triton_sinkhorn import solve_fused
 
-    found = solve_fused(p.clamp_min(mass_floor(p.dtype)), q, cost, epsilon, tolerance, max_iterations, beta0)
+    found = solve_fused(p, q, cost, epsilon, tolerance, max_iterations, beta0)
     return Solution(found.alpha, found.beta, found.error, int(found.iterations.max()))
 
 

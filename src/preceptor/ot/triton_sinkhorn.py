@@ -1,18 +1,17 @@
-"""A fused Sinkhorn solver for CUDA: one launch solves all B problems.
+"""A fused Sinkhorn solver for CUDA: one launch solves all B problems, after a small one that prepares the cost.
 
-One program owns one problem. Its absorbed kernel ``exp((alpha_m + beta_n - M_mn) / epsilon)`` stays in registers
-for all iterations, so that memory is read once for the inputs and once a round for the shared cost, which lies in
-cache. A round is one half-step in the log domain, which is exact in any range and absorbs the potentials into the
-kernel, and `ITERATIONS` steps in the scaling domain, which cost two passes of multiply-adds each. Between rounds
-the program estimates its own rate of convergence and over-relaxes accordingly (Lehmann et al. 2020, "A note on
-overrelaxation in the Sinkhorn algorithm"). Convergence is decided on the device; the host never waits.
+One program owns one problem. Its absorbed kernel ``2^((alpha_m + beta_n - M_mn) / unit)``, unit = epsilon ln 2,
+stays in registers for a round of iterations. A round starts with a half-step in the log domain, which is exact in
+any range and absorbs the potentials into the kernel; its iterations are in the scaling domain, two passes of
+multiply-adds each, with an Anderson step after every second one. Kernels too large for the registers are streamed:
+every iteration is in the log domain, a block of rows at a time. Convergence is decided on the device.
 
-`preceptor.ot.fused` chooses this solver on CUDA up to `fused.LARGEST` classes a side; the torch code is its
-oracle and takes what is larger.
+`preceptor.ot.fused` chooses this solver; the torch code is its oracle.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -20,88 +19,207 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-ITERATIONS = 8  # scaling steps between two absorptions, each of which also measures the error
+from .triton_acceleration import image_of, leap, total
+from .triton_tiles import (
+    FLOOR,
+    absorb,
+    as_columns,
+    as_rows,
+    column_sums,
+    distribution,
+    entries,
+    indices,
+    prepare,
+    row_sums,
+)
+
+LANES_M, LANES_N = 8, 16  # M2 and N2: rows and columns that a warp holds side by side
+REGISTERS_M, REGISTERS_N = 16, 2  # most of M1 and N1: 128 entries a thread
+HELD = 256 * 128  # largest kernel for the registers of one multiprocessor
+STREAMED_M = 4  # M1 of a block of rows where the kernel is streamed
+STREAMED_REGISTERS = 128  # a thread, so that two programs share a multiprocessor
+PAIRS = 12  # of iterations between two absorptions
+PREPARED = 16384  # costs that a program prepares at a time
+
+NARROW = tl.constexpr(40.0)  # bits between the costs: no entry that matters underflows within a round
 
 
 @triton.jit
-def _sinkhorn_kernel(  # type: ignore[no-untyped-def]  # triton's own types
-    p_ptr, q_ptr, cost_ptr, beta0_ptr,  # (B, m), (B, n), padded (BLOCK_M, BLOCK_N), (B, n)
-    alpha_ptr, beta_ptr, error_ptr, count_ptr,  # (B, m), (B, n), (B,), (B,)
-    m, n, epsilon, tolerance, max_rounds,
-    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, STEPS: tl.constexpr, WARM: tl.constexpr,
+def _scale(kernel, v, p):
+    """Eq. (20), first half: u = p ./ (K v)."""
+    root = tl.rsqrt(tl.maximum(row_sums(kernel * as_columns(v)), FLOOR))
+    return p * root * root  # the square is the reciprocal, at a fraction of a division's instructions
+
+
+@triton.jit
+def _held_kernel(  # type: ignore[no-untyped-def]
+    p_ptr, q_ptr, cost_ptr, extent_ptr, beta0_ptr,  # (B, m), (B, n), prepared, (2,), (B, n)
+    value_ptr, alpha_ptr, beta_ptr, error_ptr, count_ptr,  # (B,), (B, m), (B, n), (B,), (B,)
+    m, n, unit, epsilon, tolerance, max_iterations,
+    M1: tl.constexpr, N1: tl.constexpr, WM: tl.constexpr, WN: tl.constexpr, M2: tl.constexpr, N2: tl.constexpr,
+    ROUND: tl.constexpr, WARM: tl.constexpr,
 ):  # fmt: skip
-    row = tl.program_id(0)
-    i = tl.arange(0, BLOCK_M)
-    j = tl.arange(0, BLOCK_N)
-    p = tl.load(p_ptr + row * m + i, mask=i < m, other=0.0)
-    q = tl.load(q_ptr + row * n + j, mask=j < n, other=0.0)
-    log_p = tl.log(p)
-    log_q = tl.log(q)
-    # In units of epsilon: f = alpha / epsilon, g = beta / epsilon.
-    g = tl.zeros([BLOCK_N], dtype=tl.float32)
+    """One problem whose kernel stays in registers."""
+    problem = tl.program_id(0)
+    i, j = indices(M1, WM, M2), indices(N1, WN, N2)
+    offset = tl.load(extent_ptr)
+    p = tl.load(p_ptr + problem * m + i, mask=i < m, other=0.0)
+    q = tl.load(q_ptr + problem * n + j, mask=j < n, other=0.0)
+    p_mass, q_mass = total(p), total(q)
+    # NaN where an input is, or has no mass: ends the loop, gets into every result.
+    poison = 0 * (p_mass / q_mass + q_mass / p_mass + offset)
+    p, q = distribution(p, i < m, p_mass), distribution(q, j < n, q_mass)
+    # Potentials in units of epsilon ln 2: f = alpha / unit, g = beta / unit; z = log2 v.
+    f, g = tl.zeros_like(p), tl.zeros_like(q)
     if WARM:
-        g = tl.load(beta0_ptr + row * n + j, mask=j < n, other=0.0) / epsilon
-    f = tl.zeros([BLOCK_M], dtype=tl.float32)
-    # The cost is padded to whole blocks with +inf: an unmasked load keeps the tile in wide registers.
-    pointers = cost_ptr + i[:, None] * BLOCK_N + j[None, :]
+        g = tl.load(beta0_ptr + problem * n + j, mask=j < n, other=0.0) / unit
+    pointers = entries(cost_ptr, i, j, N1 * WN * N2)
+    last_image, last_residual, image_c, c = (
+        tl.zeros_like(q),
+        tl.zeros_like(q),
+        tl.zeros_like(q),
+        tl.zeros_like(q),
+    )
+    cc = 0.0
+    iterations = 0
+    error = float("inf") + poison
+    # Within a round entries that underflowed stay lost: in a wide range only an absorption tells the true error.
+    wide = tl.load(extent_ptr + 1) > NARROW
+    searching = error > tolerance
+    while searching:
+        kernel, absorbed = absorb(g, pointers)
+        z, u = tl.zeros_like(q), p
+        if wide:
+            error = total(tl.abs(column_sums(kernel * as_rows(p)) - q))
+            iterations += 1
+        left = ROUND
+        searching = (error > tolerance) & (iterations < max_iterations)
+        while searching & (left > 0):
+            # Eq. (20) once, then half of it again to measure the error of the columns.
+            image = image_of(q, column_sums(kernel * as_rows(u)))
+            residual = tl.sqrt(q) * (image - z)
+            z = image
+            v = tl.exp2(z)
+            u = _scale(kernel, v, p)
+            received = column_sums(kernel * as_rows(u))
+            error = total(tl.abs(v * received - q))
+            left -= 1
+            iterations += 2
+            searching = (error > tolerance) & (iterations < max_iterations)
+            if searching:
+                new_image = image_of(q, received)
+                z, last_image, last_residual, image_c, c, cc = leap(
+                    q, image, residual, new_image, last_image, last_residual, image_c, c, cc
+                )
+                u = _scale(kernel, tl.exp2(z), p)
+        g += z
+        last_image -= z
+        f = absorbed + tl.log2(u)
+        searching = searching | (wide & (left < ROUND))
+    f += poison
+    g += poison
+    dual = total(tl.where(i < m, f * p, 0.0)) + total(g * q)
+    tl.store(value_ptr + problem, dual * unit - epsilon + offset)  # Eq. (13)
+    tl.store(alpha_ptr + problem * m + i, f * unit + offset, mask=i < m)
+    tl.store(beta_ptr + problem * n + j, g * unit, mask=j < n)
+    tl.store(error_ptr + problem, error)
+    tl.store(count_ptr + problem, iterations)
 
-    rounds = 0
-    error = float("inf")
-    previous = float("inf")
-    omega = 1.0
-    while (rounds < max_rounds) & (error > tolerance):
-        # Eq. (20), first half, in the log domain: alpha = epsilon (log p - logsumexp_n((beta_n - M_mn) / epsilon)).
-        exponent = g[None, :] - tl.load(pointers)
-        highest = tl.max(exponent, axis=1)
-        highest = tl.where(highest > float("-inf"), highest, 0.0)
-        kernel = tl.exp(exponent - highest[:, None])
-        total = tl.sum(kernel, axis=1)
-        carries = (p > 0) & (total > 0)
-        f = tl.where(carries, log_p - tl.log(total) - highest, float("-inf"))
-        kernel = kernel * tl.where(carries, p / total, 0.0)[:, None]  # its row sums are p
-        column = tl.sum(kernel, axis=0)
-        error = tl.sum(tl.abs(column - q))
-        if (error > tolerance) & (rounds + 1 < max_rounds):  # the last round only measures: f and g must fit
-            if rounds > 0:
-                # The error shrank by `rate` a step under `omega`; `plain` is the rate without over-relaxation.
-                rate = tl.exp(tl.log(tl.minimum(error / previous, 0.9999)) / (STEPS + 1))
-                plain = (rate + omega - 1) * (rate + omega - 1) / (rate * omega * omega)
-                best = 2 / (1 + tl.sqrt(1 - tl.minimum(plain, 0.9993)))
-                omega = tl.where(error > 0.95 * previous, 0.5 + 0.5 * omega, tl.maximum(best, 1.0))
-            previous = error
-            v = tl.where((q > 0) & (column > 0), q / column, 1.0)
-            u = tl.full([BLOCK_M], 1.0, dtype=tl.float32)
-            for _ in range(STEPS):
-                # Eq. (20): u <- p / (K v), v <- q / (K^T u), each to the power omega over its last value.
-                total = u * tl.sum(kernel * v[None, :], axis=1)
-                u = u * tl.where(total > 0, tl.exp(omega * (log_p - tl.log(total))), 1.0)
-                u = tl.minimum(tl.maximum(u, 1e-30), 1e30)
-                column = v * tl.sum(kernel * u[:, None], axis=0)
-                v = v * tl.where(column > 0, tl.exp(omega * (log_q - tl.log(column))), 1.0)
-                v = tl.minimum(tl.maximum(v, 1e-30), 1e30)
-            g = g + tl.log(v)
-        rounds += 1
 
-    tl.store(alpha_ptr + row * m + i, f * epsilon, mask=i < m)
-    tl.store(beta_ptr + row * n + j, g * epsilon, mask=j < n)
-    tl.store(error_ptr + row, error)
-    tl.store(count_ptr + row, 1 + (rounds - 1) * (STEPS + 1))
+@triton.jit
+def _moved(g, p_ptr, p_mass, cost_ptr, m, i, j, BLOCK_M: tl.constexpr, ROWS: tl.constexpr, BLOCK_N: tl.constexpr):  # type: ignore[no-untyped-def]  # fmt: skip
+    """The column sums of the plan whose row sums are p: Eq. (20), first half, a block of rows at a time."""
+    columns = tl.zeros_like(g)
+    for start in range(0, BLOCK_M, ROWS):
+        kernel, _ = absorb(g, entries(cost_ptr, start + i, j, BLOCK_N))
+        p = tl.load(p_ptr + start + i, mask=start + i < m, other=0.0)
+        columns += column_sums(kernel * as_rows(distribution(p, start + i < m, p_mass)))
+    return columns
+
+
+@triton.jit
+def _streamed_kernel(  # type: ignore[no-untyped-def]
+    p_ptr, q_ptr, cost_ptr, extent_ptr, beta0_ptr,
+    value_ptr, alpha_ptr, beta_ptr, error_ptr, count_ptr,
+    m, n, unit, epsilon, tolerance, max_iterations,
+    M1: tl.constexpr, N1: tl.constexpr, WM: tl.constexpr, WN: tl.constexpr, M2: tl.constexpr, N2: tl.constexpr,
+    BLOCK_M: tl.constexpr, WARM: tl.constexpr,
+):  # fmt: skip
+    """One problem whose kernel is made anew in every iteration; images are relative to the g of their pair."""
+    ROWS: tl.constexpr = M1 * WM * M2
+    BLOCK_N: tl.constexpr = N1 * WN * N2
+    problem = tl.program_id(0)
+    p_ptr += problem * m
+    i, j = indices(M1, WM, M2), indices(N1, WN, N2)
+    offset = tl.load(extent_ptr)
+    p_mass = 0.0
+    for start in range(0, BLOCK_M, ROWS):
+        p_mass += total(tl.load(p_ptr + start + i, mask=start + i < m, other=0.0))
+    q = tl.load(q_ptr + problem * n + j, mask=j < n, other=0.0)
+    q_mass = total(q)
+    poison = 0 * (p_mass / q_mass + q_mass / p_mass + offset)
+    q = distribution(q, j < n, q_mass)
+    g = tl.zeros_like(q)
+    if WARM:
+        g = tl.load(beta0_ptr + problem * n + j, mask=j < n, other=0.0) / unit
+    last_image, last_residual, image_c, c = (
+        tl.zeros_like(q),
+        tl.zeros_like(q),
+        tl.zeros_like(q),
+        tl.zeros_like(q),
+    )
+    cc = 0.0
+    iterations = 0
+    error = float("inf") + poison
+    while (iterations < max_iterations) & (error > tolerance):
+        image = image_of(q, _moved(g, p_ptr, p_mass, cost_ptr, m, i, j, BLOCK_M, ROWS, BLOCK_N))
+        z = image
+        columns = _moved(g + z, p_ptr, p_mass, cost_ptr, m, i, j, BLOCK_M, ROWS, BLOCK_N)
+        error = total(tl.abs(columns - q))
+        iterations += 2
+        if (error > tolerance) & (iterations < max_iterations):
+            new_image = image + image_of(q, columns)
+            z, last_image, last_residual, image_c, c, cc = leap(
+                q, image, tl.sqrt(q) * image, new_image, last_image, last_residual, image_c, c, cc
+            )
+        g += z
+        last_image -= z
+    g += poison
+    dual = total(g * q)
+    for start in range(0, BLOCK_M, ROWS):
+        p = tl.load(p_ptr + start + i, mask=start + i < m, other=0.0)
+        p = distribution(p, start + i < m, p_mass)
+        _, absorbed = absorb(g, entries(cost_ptr, start + i, j, BLOCK_N))
+        f = absorbed + tl.log2(p) + poison
+        dual += total(tl.where(start + i < m, f * p, 0.0))
+        tl.store(alpha_ptr + problem * m + start + i, f * unit + offset, mask=start + i < m)
+    tl.store(value_ptr + problem, dual * unit - epsilon + offset)  # Eq. (13)
+    tl.store(beta_ptr + problem * n + j, g * unit, mask=j < n)
+    tl.store(error_ptr + problem, error)
+    tl.store(count_ptr + problem, iterations)
 
 
 @dataclass(frozen=True)
 class FusedSolution:
-    """Potentials of all problems, the L1 error of their column marginals, and the iterations each took."""
+    """Eq. (5) and potentials of all problems, the L1 error of their column marginals, their iterations."""
 
+    value: Tensor  # (B,)
     alpha: Tensor  # (B, m)
     beta: Tensor  # (B, n)
     error: Tensor  # (B,)
     iterations: Tensor  # (B,) int32
 
 
-def _blocks(m: int, n: int) -> tuple[int, int, int]:
-    """Block sizes, and enough warps that the kernel takes about 32 registers of each thread."""
-    block_m, block_n = (max(16, triton.next_power_of_2(size)) for size in (m, n))
-    return block_m, block_n, min(32, max(1, block_m * block_n // 1024))
+def _tiling(m: int, n: int) -> dict[str, int]:
+    """How the kernel lies on registers, warps and lanes; `BLOCK_M` rows in all where it is streamed."""
+    tiles_m = triton.next_power_of_2(-(-m // LANES_M))
+    tiles_n = triton.next_power_of_2(-(-n // LANES_N))
+    registers_n = min(tiles_n, REGISTERS_N)
+    tiling = {"N1": registers_n, "WN": tiles_n // registers_n, "M2": LANES_M, "N2": LANES_N}
+    if tiles_m * LANES_M * tiles_n * LANES_N > HELD:
+        return {**tiling, "M1": STREAMED_M, "WM": 1, "BLOCK_M": tiles_m * LANES_M}
+    registers_m = min(tiles_m, REGISTERS_M)
+    return {**tiling, "M1": registers_m, "WM": tiles_m // registers_m, "ROUND": PAIRS}
 
 
 def solve_fused(
@@ -111,31 +229,43 @@ def solve_fused(
     epsilon: float,
     tolerance: float,
     max_iterations: int,
-    beta0: Tensor | None,
+    beta0: Tensor | None = None,
 ) -> FusedSolution:
     """Solve B problems in one launch.
 
     Args:
-        p: (B, m) float32, positive, rows sum to 1.
+        p: (B, m) float32, not negative; rows are scaled to sum to 1.
         q: (B, n) likewise.
-        cost: (m, n); the caller has taken its minimum out. +inf forbids a pair.
+        cost: (m, n); +inf forbids a pair.
         epsilon: Weight of the entropy.
         tolerance: L1 marginal error at which a problem stops.
-        max_iterations: Most iterations for a problem, rounded up to whole rounds.
+        max_iterations: Most iterations for a problem, or up to two more, since they come in pairs.
         beta0: (B, n) potentials to start from.
     """
     batch, m = p.shape
     n = q.shape[1]
-    block_m, block_n, warps = _blocks(m, n)
-    padded = torch.nn.functional.pad(cost / epsilon, (0, block_n - n, 0, block_m - m), value=float("inf"))
-    p, q = p.contiguous(), q.contiguous()
-    alpha, beta = torch.empty_like(p), torch.empty_like(q)
-    error = p.new_empty(batch)
-    count = torch.empty(batch, dtype=torch.int32, device=p.device)
-    rounds = 1 + -(-max_iterations // (ITERATIONS + 1))
-    _sinkhorn_kernel[(batch,)](
-        p, q, padded, q if beta0 is None else beta0.contiguous(), alpha, beta, error, count,
-        m, n, epsilon, tolerance, rounds,
-        BLOCK_M=block_m, BLOCK_N=block_n, STEPS=ITERATIONS, WARM=beta0 is not None, num_warps=warps,
+    p, q, cost = p.contiguous(), q.contiguous(), cost.to(p.dtype).contiguous()
+    unit = epsilon * math.log(2)
+    tiling = _tiling(m, n)
+    streamed = "BLOCK_M" in tiling
+    kernel = _streamed_kernel if streamed else _held_kernel
+    block_m = tiling.get("BLOCK_M", tiling["M1"] * tiling["WM"] * LANES_M)
+    block_n = tiling["N1"] * tiling["WN"] * LANES_N
+    prepared, extent = p.new_empty(block_m, block_n), p.new_empty(2)
+    size = min(PREPARED, prepared.numel())
+    prepare[(prepared.numel() // size,)](
+        cost, prepared, extent, m, n, 1 / unit, BLOCK_M=block_m, BLOCK_N=block_n, SIZE=size,
+        num_warps=max(1, size // 1024), enable_fp_fusion=True,
     )  # fmt: skip
-    return FusedSolution(alpha, beta, error, count)
+    found = FusedSolution(
+        p.new_empty(batch), torch.empty_like(p), torch.empty_like(q), p.new_empty(batch),
+        torch.empty(batch, dtype=torch.int32, device=p.device),
+    )  # fmt: skip
+    kernel[(batch,)](
+        p, q, prepared, extent, q if beta0 is None else beta0.contiguous(),
+        found.value, found.alpha, found.beta, found.error, found.iterations,
+        m, n, unit, epsilon, tolerance, max_iterations,
+        **tiling, WARM=beta0 is not None, num_warps=tiling["WM"] * tiling["WN"],
+        maxnreg=STREAMED_REGISTERS if streamed else None, enable_fp_fusion=True,
+    )  # fmt: skip
+    return found
