@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from preceptor.ot import SinkhornWarning, fused, sinkhorn, sinkhorn_distance
+from preceptor.ot import SinkhornWarning, fused, recording, sinkhorn, sinkhorn_distance
 
 from .test_fused import exact, interpreted, plan, problem, spoilt
 
 pytest.importorskip("triton")
+from preceptor.ot.triton_large import solve_large
 
 CASES = {
     "plain": {},
@@ -63,13 +64,13 @@ def test_anderson_steps_pay_on_hard_problems(answers):
 
 
 def test_a_warm_start_saves_iterations(answers):
-    assert answers["warm"][1]["iterations"] == 2, "the first pair finds it solved"
+    assert answers["warm"][1]["iterations"] == 4, "the first look finds it solved"
 
 
 def test_costs_out_of_range_are_told(answers):
     _, found = answers["too wide"]
     assert found["too_wide"]
-    assert found["iterations"] == 2
+    assert found["iterations"] == 4, "one look"
 
 
 @pytest.mark.parametrize("name", SPOILT)
@@ -118,3 +119,23 @@ def test_on_a_gpu_nan_gives_nan():
     given["p"][1, 2] = float("nan")
     value = sinkhorn_distance(given["p"].cuda(), given["q"].cuda(), given["cost"].cuda())
     assert value.isnan().tolist() == [False, True, False]
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_a_shape_that_comes_again_is_replayed_and_leaves_what_was_found_alone():
+    recording.clear()
+    first, second = problem(m=300, n=270), problem(m=300, n=270, shared=False, offset=0.5)
+    second["p"] = second["p"].flip(1)
+    found = []
+    for given in (first, second, first, second):
+        sides = (given[key].cuda() for key in ("p", "q", "cost"))
+        found.append(solve_large(*sides, epsilon=0.1, tolerance=1e-4, max_iterations=1000))
+    assert sum(kept is not None for kept in recording._recordings.values()) == 1
+    for given, answer in zip((first, second, first, second), found, strict=True):
+        assert answer.unsolved == 0
+        torch.testing.assert_close(answer.value.cpu(), exact(given).value.float(), atol=2e-5, rtol=2e-5)
+    torch.testing.assert_close(found[0].beta, found[2].beta, atol=1e-5, rtol=1e-4)
+    many = [problem(m=300, n=n) for n in range(260, 260 + 2 * recording.KEPT)]
+    for given in many:
+        solve_large(*(given[key].cuda() for key in ("p", "q", "cost")), 0.1, 1e-4, 1000)
+    assert len(recording._recordings) == recording.KEPT
