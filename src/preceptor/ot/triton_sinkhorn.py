@@ -36,8 +36,7 @@ from .triton_tiles import (
 LANES_M, LANES_N = 8, 16  # M2 and N2: rows and columns that a warp holds side by side
 REGISTERS_M, REGISTERS_N = 16, 2  # most of M1 and N1: 128 entries a thread
 HELD = 256 * 128  # largest kernel for the registers of one multiprocessor
-STREAMED_M = 4  # M1 of a block of rows where the kernel is streamed
-STREAMED_REGISTERS = 128  # a thread, so that two programs share a multiprocessor
+STREAMED_M, STREAMED_N = 4, 4  # M1 of a block of rows, and most of N1, where the kernel is streamed
 PAIRS = 12  # of iterations between two absorptions
 PREPARED = 16384  # costs that a program prepares at a time
 
@@ -214,9 +213,10 @@ def _tiling(m: int, n: int) -> dict[str, int]:
     """How the kernel lies on registers, warps and lanes; `BLOCK_M` rows in all where it is streamed."""
     tiles_m = triton.next_power_of_2(-(-m // LANES_M))
     tiles_n = triton.next_power_of_2(-(-n // LANES_N))
-    registers_n = min(tiles_n, REGISTERS_N)
+    streamed = tiles_m * LANES_M * tiles_n * LANES_N > HELD
+    registers_n = min(tiles_n, STREAMED_N if streamed else REGISTERS_N)
     tiling = {"N1": registers_n, "WN": tiles_n // registers_n, "M2": LANES_M, "N2": LANES_N}
-    if tiles_m * LANES_M * tiles_n * LANES_N > HELD:
+    if streamed:
         return {**tiling, "M1": STREAMED_M, "WM": 1, "BLOCK_M": tiles_m * LANES_M}
     registers_m = min(tiles_m, REGISTERS_M)
     return {**tiling, "M1": registers_m, "WM": tiles_m // registers_m, "ROUND": PAIRS}
@@ -266,6 +266,6 @@ def solve_fused(
         found.value, found.alpha, found.beta, found.error, found.iterations,
         m, n, unit, epsilon, tolerance, max_iterations,
         **tiling, WARM=beta0 is not None, num_warps=tiling["WM"] * tiling["WN"],
-        maxnreg=STREAMED_REGISTERS if streamed else None, enable_fp_fusion=True,
+        enable_fp_fusion=True,
     )  # fmt: skip
     return found
