@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -42,6 +42,7 @@ class Scatter:
     order: Array  # (N,) the rows by content
     dimensions: int  # d, of the features as they came
     offset: float  # the norm of the mean of the features as they came
+    kept: dict[Any, Any] = field(default_factory=dict)  # what metrics made of the moments, for each other
 
     @property
     def total_variance(self) -> float:
