@@ -102,13 +102,22 @@ class Job:
         return self.variant or self.method
 
     @property
+    def batches(self) -> int:
+        """The seed of what it sees: images where they are few, their order and views; the rest is `seed`'s.
+
+        With all images, seeds see the same batches, so that a pack can hold students of several: they differ in
+        their first weights, which makes about as much of a spread as the order of images does.
+        """
+        return 0 if self.per_class is None else self.seed
+
+    @property
     def group(self) -> tuple:
         """Jobs of one group may share a pack."""
         return (
             self.tier,
             self.data,
             self.task,
-            self.seed,
+            self.batches,
             self.epochs,
             self.batch,
             self.per_class,

@@ -99,7 +99,7 @@ class Lab:
                 with torch.no_grad():
                     shape = friend.outputs(torch.zeros(2, *train.shape, device=self.device))
                 method, options = METHODS["sftn-teacher"], {"student_shape": shape}
-            students.append(Student(network, method, options))
+            students.append(Student(network, method, options, seed=spec.seed))
         schedule = Schedule(first.epochs, source.kind.batch, milestones=source.kind.milestones)
         pack = Pack(
             students, Scene(train, names, source.mean, source.std, schedule, first.seed, self.compiled)
@@ -210,9 +210,8 @@ class Lab:
         if probe is not None:
             options.setdefault("probe", probe)
         used = tutor if "teacher" in stages[stage].needs else None
-        return Student(
-            network, stages[stage], options, used, FINETUNE_RATE if job.method == "finetune" else 1.0
-        )
+        rate = FINETUNE_RATE if job.method == "finetune" else 1.0
+        return Student(network, stages[stage], options, used, rate, job.seed)
 
     def stage_path(self, job: Job, stage: int) -> Path:
         """Where a student waits between two stages."""

@@ -3,12 +3,13 @@
 The convolutions of small networks are too narrow for a GPU: sixteen channels take a quarter of the time side by side,
 as groups of one convolution, that they take one after another. Batch norms, activations and pooling work channel by
 channel and need nothing but more channels. So S networks that see the same images become one network of S times the
-channels, whose weights are theirs, concatenated.
+channels, whose weights are theirs, concatenated. Where Triton runs, `narrow` has kernels for most of these groups.
 """
 
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -96,44 +97,13 @@ def _first_convolutions(network: Network, images: Tensor) -> set[str]:
     return found
 
 
-class Unfolded(nn.Module):
-    """S convolutions side by side as one batch of matrix products.
-
-    For strides, and where a group has other numbers of channels in and out, cuDNN has no kernel for narrow groups and
-    goes through them one by one.
-    """
-
-    def __init__(self, layers: Sequence[nn.Conv2d]) -> None:
-        super().__init__()
-        self.count = len(layers)
-        self.stride, self.padding = layers[0].stride[0], layers[0].padding[0]
-        self.weight = nn.Parameter(torch.cat([layer.weight.detach() for layer in layers]))  # (S o, i, k, k)
-
-    def forward(self, inputs: Tensor) -> Tensor:
-        """(B, S i, h, w) -> (B, S o, h', w')."""
-        kernel = self.weight.shape[-1]
-        height, width = ((size + 2 * self.padding - kernel) // self.stride + 1 for size in inputs.shape[2:])
-        around = nn.functional.pad(inputs, (self.padding,) * 4) if self.padding else inputs
-        last_row, last_column = (self.stride * (size - 1) + 1 for size in (height, width))
-        views = [around[:, :, y : y + last_row : self.stride, x : x + last_column : self.stride]
-                 for y in range(kernel) for x in range(kernel)]  # fmt: skip
-        columns = torch.stack(
-            [view.unflatten(1, (self.count, -1)) for view in views], dim=2
-        )  # (B, S, k k, i, h', w')
-        columns = columns.permute(1, 0, 4, 5, 2, 3).flatten(4).flatten(1, 3)  # (S, B h' w', k k i)
-        weight = (
-            self.weight.unflatten(0, (self.count, -1)).permute(0, 3, 4, 2, 1).flatten(1, 3)
-        )  # (S, k k i, o)
-        found = torch.bmm(columns, weight).unflatten(1, (len(inputs), height, width))  # (S, B, h', w', o)
-        return found.permute(1, 0, 4, 2, 3).flatten(1, 2)
-
-
 def _wide_convolution(layers: Sequence[nn.Conv2d], shared: bool) -> nn.Module:
     one, count = layers[0], len(layers)
-    uneven = one.stride != (1, 1) or one.in_channels != one.out_channels
-    square = one.kernel_size[0] == one.kernel_size[1] and one.dilation == (1, 1) and one.bias is None
-    if not shared and uneven and one.groups == 1 and square:
-        return Unfolded(layers)
+    if not shared and _runs_triton(one.weight.device):
+        from experiments.narrow import Narrow, takes
+
+        if takes(one):
+            return Narrow(layers)
     channels, groups = (
         (one.in_channels, one.groups) if shared else (count * one.in_channels, count * one.groups)
     )
@@ -144,6 +114,10 @@ def _wide_convolution(layers: Sequence[nn.Conv2d], shared: bool) -> nn.Module:
         bias=one.bias is not None, device=one.weight.device, dtype=one.weight.dtype,
     )  # fmt: skip
     return _filled(wide, layers)
+
+
+def _runs_triton(device: torch.device) -> bool:
+    return device.type == "cuda" or os.environ.get("TRITON_INTERPRET") == "1"
 
 
 def _wide_norm(layers: Sequence[nn.BatchNorm2d]) -> nn.BatchNorm2d:

@@ -47,6 +47,7 @@ class Student:
     options: dict[str, Any] = field(default_factory=dict)
     tutor: Tutor | None = None
     rate_scale: float = 1.0  # fine-tuning starts from a smaller rate
+    seed: int = 0  # of what its method draws
     accuracy: float = float("nan")
     final_loss: float = float("nan")
 
@@ -60,7 +61,7 @@ class Scene:
     mean: Tensor  # (C,)
     std: Tensor  # (C,)
     schedule: Schedule
-    seed: int
+    seed: int  # of the order of images and their views
     compiled: bool = False
 
 
@@ -75,7 +76,7 @@ def context_of(scene: Scene, student: Student) -> Context:
     context = Context(
         student_classes=scene.classes, student_shape=shape, teacher_classes=(), teacher_shape=None,
         teacher_classifier=None, teacher_bias=None, teacher_centers=None, train_outputs=None,
-        num_train=len(scene.data), seed=scene.seed, train_labels=scene.data.labels.cpu(),
+        num_train=len(scene.data), seed=student.seed, train_labels=scene.data.labels.cpu(),
     )  # fmt: skip
     if student.tutor is None:
         return context

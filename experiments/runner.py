@@ -134,7 +134,7 @@ class Runner:
         train, test = self.lab.images(job)
         source = self.lab.source(job.data)
         schedule = self.lab.schedule(job, len(train))
-        scene = Scene(train, self.lab.task(job.data, job.task)[2], source.mean, source.std, schedule, job.seed,
+        scene = Scene(train, self.lab.task(job.data, job.task)[2], source.mean, source.std, schedule, job.batches,
                       self.lab.compiled)  # fmt: skip
         pack = Pack(self._students(parts, scene), scene, graphed, merged)
         if pack.graphed and (found := pack.waits_for_host()):
@@ -185,7 +185,7 @@ class Runner:
             rows.setdefault(part.job.experiment, []).append(self._row(part.job, pack, student, seconds))
         for experiment, some in rows.items():
             results.append(self.lab.results / f"{experiment}.jsonl", some)
-        told = ", ".join(f"{p.job.student} {p.job.name} " + (f"{100 * s.accuracy:.1f}" if p.last else "…")
+        told = ", ".join(f"{p.job.student} {p.job.name} {p.job.seed}: " + (f"{100 * s.accuracy:.1f}" if p.last else "…")
                          for p, s in zip(parts, pack.students, strict=True))  # fmt: skip
         self.log(f"{self._where(parts[0].job)} ({seconds:.0f} s, {self.left:.0f} s left): {told}")
 
@@ -193,7 +193,8 @@ class Runner:
         sound = math.isfinite(student.accuracy)
         return {
             **job.identity(), "options": job.settings(), "overlap": self.overlap(job),
-            "batch": pack.batch, "epochs_run": pack.schedule.epochs, "seconds": round(seconds / len(pack.students), 2),
+            "batch": pack.batch, "batches": pack.scene.seed, "epochs_run": pack.schedule.epochs,
+            "seconds": round(seconds / len(pack.students), 2),
             "diverged": not sound, "accuracy": student.accuracy if sound else None,
             "loss": student.final_loss if math.isfinite(student.final_loss) else None,
         }  # fmt: skip
@@ -205,4 +206,4 @@ class Runner:
 
     def _where(self, job: Job) -> str:
         few = "" if job.per_class is None else f", {job.per_class} a class"
-        return f"{job.experiment} {job.data} task {job.task} seed {job.seed}{few}"
+        return f"{job.experiment} {job.data} task {job.task} batches {job.batches}{few}"

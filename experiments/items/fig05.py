@@ -123,8 +123,9 @@ def section(book: Book, folder: Path) -> str:
     choose = chooser(jobs(scale))
     parts = [
         "Accuracy in percent, paper / ours: mean ± standard deviation over seeds (number of seeds). The teacher is "
-        "the first window's, one for all seeds, so that the spread is that of students. Classes are sorted by our "
-        "own seed, so windows are not the paper's and columns are to be compared within themselves. "
+        "the first window's, one for all seeds, so that the spread is that of students; all students of a task see "
+        "the same batches, and seeds differ in the first weights. Classes are sorted by our own "
+        "seed, so windows are not the paper's and columns are to be compared within themselves. "
         "`sinkhorn` is the product's default; where it differs from Sec. 6.1.2, the paper's own setting has a row."
     ]
     for data in STUDENTS:

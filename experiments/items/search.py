@@ -16,7 +16,7 @@ from experiments.jobs import EPOCHS, Job, Scale, distillation
 
 NAME, TITLE = "search", "The search for a gain at every overlap (validation images)"
 DATA, STUDENT, TEACHER = "cifar100", "wrn-16-1", "wrn-40-2"
-SEARCH_EPOCHS, SEED = 60, 1
+SEARCH_EPOCHS = 60
 FEW, TASKS = 25, (0, 2, 5)
 CONDITIONAL = {"cost": "shallow", "matrix": "@conditional"}
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -59,14 +59,42 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "centred 30, temperature 6": ("sinkhorn", {
         "center": True, "schedule": "constant", "weight": 30.0, "temperature": 6.0}),
     "rkd": ("rkd", {}),
+    "centred decay 30": ("sinkhorn", {"center": True, "schedule": "linear-decay", "weight": 30.0}),
+    "centred decay 100": ("sinkhorn", {"center": True, "schedule": "linear-decay", "weight": 100.0}),
+    "centred decay 20, temperature 4": ("sinkhorn", {
+        "center": True, "schedule": "linear-decay", "weight": 20.0, "temperature": 4.0}),
+    "centred decay 30, temperature 6": ("sinkhorn", {
+        "center": True, "schedule": "linear-decay", "weight": 30.0, "temperature": 6.0}),
+    "centred decay 100, temperature 6": ("sinkhorn", {
+        "center": True, "schedule": "linear-decay", "weight": 100.0, "temperature": 6.0}),
+    "centred decay 100, temperature 8": ("sinkhorn", {
+        "center": True, "schedule": "linear-decay", "weight": 100.0, "temperature": 8.0}),
+    "centred 100, temperature 6": ("sinkhorn", {
+        "center": True, "schedule": "constant", "weight": 100.0, "temperature": 6.0}),
+    "centred 100, temperature 8": ("sinkhorn", {
+        "center": True, "schedule": "constant", "weight": 100.0, "temperature": 8.0}),
+    "sinkhorn+probe decay 30, temperature 6": ("sinkhorn+probe", {
+        "center": True, "schedule": "linear-decay", "temperature": 6.0, "weight": 30.0}),
+    "sinkhorn+probe 4 decay, temperatures 6, 8": ("sinkhorn+probe", {
+        "center": True, "schedule": "linear-decay", "temperature": 6.0, "weight": 30.0, "probe_weight": 4.0,
+        "probe_temperature": 8.0}),
+    "probe-kd 4 decay, temperature 8": ("fading-probe", {"weight": 4.0, "temperature": 8.0}),
 }  # fmt: skip
-# The first round had seed 0 and most of the variants above; what it left open went on with seed 1.
+# The first round had seed 0 and most of the variants above; what it left open went on with seed 1, and weights and
+# temperatures, which together say how strong the term is, with seed 2.
 SECOND = ("none", "paper", "decay", "centred decay", "trusted centred decay", "agreeing", "agreeing centred",
           "trusted agreeing centred", "trusted agreeing centred + probe", "sinkhorn+probe decay", "probe-kd decay",
           "rkd")  # fmt: skip
 SECOND_FEW = ("none", "paper", "decay", "centred", "centred 30", "centred 30, temperature 6", "probe-kd", "probe-kd 4",
               "probe-kd 4, temperature 8", "probe-kd 4, no labels", "sinkhorn+probe", "sinkhorn+probe decay",
-              "sinkhorn+probe 4, temperatures 6, 8", "rkd")  # fmt: skip
+              "sinkhorn+probe 4, temperatures 6, 8", "rkd", "centred 100, temperature 6", "centred 100, temperature 8",
+              "centred decay 100, temperature 6", "sinkhorn+probe 4 decay, temperatures 6, 8")  # fmt: skip
+
+
+THIRD = ("none", "centred decay", "centred decay 30", "centred decay 100", "centred decay 20, temperature 4",
+         "centred decay 30, temperature 6", "centred decay 100, temperature 6", "centred decay 100, temperature 8",
+         "centred 30, temperature 6", "sinkhorn+probe", "sinkhorn+probe decay 30, temperature 6",
+         "sinkhorn+probe 4 decay, temperatures 6, 8", "probe-kd 4 decay, temperature 8")  # fmt: skip
 
 
 def explicit(method: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -81,14 +109,14 @@ def explicit(method: str, options: dict[str, Any]) -> dict[str, Any]:
 
 def jobs(scale: Scale) -> list[Job]:
     """Variants for every task with all images, then for three tasks with 25 images a class."""
-    whole, few = (("none", "centred decay"),) * 2 if scale.smoke else (SECOND, SECOND_FEW)
-    plans = [(None, SEARCH_EPOCHS, task, 2, whole) for task in scale.tasks(DATA)]
-    plans += [(FEW, EPOCHS, task, 3, few) for task in scale.few(TASKS)]
+    whole = {0: ("none", "centred decay")} if scale.smoke else {1: SECOND, 2: THIRD}
+    few = whole if scale.smoke else {1: SECOND_FEW}
+    plans = [(None, SEARCH_EPOCHS, task, 2, *part) for task in scale.tasks(DATA) for part in whole.items()]
+    plans += [(FEW, EPOCHS, task, 3, *part) for task in scale.few(TASKS) for part in few.items()]
     found = []
-    for per_class, epochs, task, tier, chosen in plans:
+    for per_class, epochs, task, tier, seed, chosen in plans:
         for name in chosen:
             method, options = VARIANTS[name]
-            seed = scale.seeds[0] if scale.smoke else SEED
             job = distillation(scale, NAME, DATA, STUDENT, method, TEACHER, task, seed,
                                explicit(method, options), variant=name, split="validation", tier=tier,
                                per_class=min(per_class, 4) if per_class and scale.smoke else per_class)  # fmt: skip

@@ -31,6 +31,13 @@ def test_there_are_no_more_packs_than_needed():
     assert [len(pack) for pack in packs(plain, 4, never)] == [4, 4, 2]
 
 
+def test_seeds_share_a_pack_where_they_see_the_same_images():
+    whole = [fig05.setting(PAPER, "cifar100", "wrn-16-1", 0, seed)[0] for seed in (0, 1, 2)]
+    assert [len(pack) for pack in packs(whole, 16, never)] == [3]
+    drawn = [few.setting(PAPER, "cifar100", 25, 0, seed, 0)[0] for seed in (0, 1, 2)]
+    assert [len(pack) for pack in packs(drawn, 16, never)] == [1, 1, 1]
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 16])
 def test_a_second_stage_comes_after_the_first(size):
     jobs = fig05.setting(PAPER, "cifar100", "wrn-16-1", 0, 0)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
-import torch
 
 from preceptor.metrics.inputs import as_matrix, compact_labels
+from preceptor.metrics.linear_algebra import Cholesky
 from preceptor.metrics.scatter import Scatter, scatter, working_type
 
 
@@ -41,10 +42,9 @@ def hscore(*, features: Any, labels: Any, **_unused: Any) -> float:
     target = moments.total_variance / moments.dimensions
     shrunk = (1 - alpha) * moments.covariance
     shrunk[np.diag_indices_from(shrunk)] += alpha * target
-    factor, failure = torch.linalg.cholesky_ex(torch.from_numpy(shrunk))
-    if alpha > 1e-8 and not failure:
-        solved = torch.linalg.solve_triangular(factor, torch.from_numpy(spread.T), upper=False)
-        return float((1 - alpha) * (solved**2).sum())
+    if alpha > 1e-8:
+        with suppress(np.linalg.LinAlgError):
+            return float((1 - alpha) * (Cholesky.of(shrunk).half_solve(spread.T) ** 2).sum())
     # Hardly any shrinkage: the covariance may be singular; B lies in its range, and there it is inverted.
     values, vectors = np.linalg.eigh(shrunk)
     kept = values > (1e-10 if working_type(features) == np.float64 else 1e-6) * values[-1]

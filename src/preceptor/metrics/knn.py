@@ -13,7 +13,8 @@ from preceptor.metrics.inputs import Array, as_matrix, compact_labels
 from preceptor.metrics.sampling import stratified_rows
 from preceptor.metrics.scatter import Scatter, scatter
 
-QUERIES = 256  # at a time: distances take QUERIES x N numbers
+QUERIES = 512  # at a time, at most
+ENTRIES = 2**25  # of the distances of the queries at a time: 128 MB
 
 
 def knn(
@@ -44,10 +45,11 @@ def knn(
     indices, classes = compact_labels(labels, len(features))
     values, moments = scatter(features, indices, classes)
     rows = stratified_rows(moments.hashes, indices, classes, max_queries or len(features))
+    size = max(1, min(QUERIES, ENTRIES // len(values)))
     credit = np.concatenate(
         [
-            _credit(values, moments, indices, rows[start : start + QUERIES], min(neighbors, len(values) - 1))
-            for start in range(0, len(rows), QUERIES)
+            _credit(values, moments, indices, rows[start : start + size], min(neighbors, len(values) - 1))
+            for start in range(0, len(rows), size)
         ]
     )
     asked = np.bincount(indices[rows], minlength=classes)

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from preceptor.metrics.inputs import Array, as_matrix, compact_labels
-from preceptor.metrics.scatter import membership
+from preceptor.metrics.inputs import Array, as_matrix, class_sums, compact_labels
 
 
 def leep(*, logits: Any, labels: Any, **_unused: Any) -> float:
@@ -34,7 +33,7 @@ def leep(*, logits: Any, labels: Any, **_unused: Any) -> float:
 
 def log_expected_prediction(probabilities: Array, indices: Array, classes: int) -> float:
     """LEEP of rows of probabilities (N, Z) over source classes or clusters, and compact labels (N,)."""
-    joint = membership(indices, classes) @ probabilities  # (C, Z), N P(y, z)
+    joint = class_sums(probabilities, indices, classes)  # (C, Z), N P(y, z)
     mass = joint.sum(axis=0)
     conditional = np.divide(joint, mass, out=np.zeros_like(joint), where=mass > 0)  # P(y | z)
     # A row's sum cannot vanish: its largest probability, at least 1/Z, meets P(y_n | z) >= that / N.

@@ -35,13 +35,21 @@ class Design:
     """Centred and scaled features with their moments; for N < d their coordinates in their span, as W."""
 
     values: Tensor  # (N, r) float32, mean |x|^2 = 1
-    gram: Tensor  # (r, r) X^T X / N
     sums: Tensor  # (C, r) of the rows of each class
-    scale: float
+    factor: float  # what the centred features were multiplied by: 0 for constant ones
+    moments: Scatter
+
+    @property
+    def gram(self) -> Tensor:
+        """X^T X / N, (r, r)."""
+        return torch.from_numpy(self.moments.covariance).float().mul_(self.factor**2)
 
     def preconditioner(self, strength: float) -> Preconditioner:
-        """For fits on all or most of the rows."""
-        return Preconditioner.of(self.gram, len(self.sums), 1 / (strength * len(self.values)))
+        """For fits on all or most of the rows; made once for all metrics."""
+        kept, key = self.moments.kept, ("preconditioner", strength)
+        if key not in kept:
+            kept[key] = Preconditioner.of(self.gram, len(self.sums), 1 / (strength * len(self.values)))
+        return kept[key]
 
 
 def prepare(values: Array, moments: Scatter, rows: Array | None = None) -> Design:
@@ -53,12 +61,7 @@ def prepare(values: Array, moments: Scatter, rows: Array | None = None) -> Desig
     centred = (values if rows is None else values[rows]) - moments.mean.astype(values.dtype)
     centred *= values.dtype.type(factor)
     sums = moments.class_means * moments.counts[:, None] * factor
-    return Design(
-        torch.from_numpy(centred).float(),
-        torch.from_numpy(moments.covariance).float().mul_(factor**2),
-        torch.from_numpy(sums).float(),
-        1.0 if constant else scale,
-    )
+    return Design(torch.from_numpy(centred).float(), torch.from_numpy(sums).float(), factor, moments)
 
 
 def fit_probe(

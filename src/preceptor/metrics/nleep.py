@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from typing import Any
 
 import numpy as np
@@ -67,22 +68,24 @@ def _var_part(points: Array, wanted: int) -> Array:
     """Cluster numbers (N,): the cluster of largest scatter is cut at its mean, along its widest axis."""
     assignment = np.zeros(len(points), dtype=np.int64)
     smallest = 1e-10 * float(points.var(axis=0).sum())
-    heap: list[tuple[float, int, Array, int]] = []  # scatter, number, rows, widest axis
+    heap: list[tuple[float, int, Array, int, float]] = []  # scatter, number, rows, widest axis, where to cut it
 
     def push(number: int, rows: Array) -> None:
         assignment[rows] = number
         members = points[rows]
-        sums = (members**2).sum(axis=0) - members.sum(axis=0) ** 2 / len(rows)
-        if sums.sum() > smallest * len(rows):  # equal samples cannot be cut
-            heapq.heappush(heap, (-float(sums.sum()), number, rows, int(sums.argmax())))
+        means = np.add.reduce(members, axis=0) / len(rows)
+        sums = np.einsum("nk,nk->k", members, members) - len(rows) * means**2
+        total, axis = float(np.add.reduce(sums)), int(sums.argmax())
+        if total > smallest * len(rows):  # equal samples cannot be cut
+            edge = means[axis] + 1e-6 * math.sqrt(sums[axis] / len(rows))  # a sample at the mean stays below
+            heapq.heappush(heap, (-total, number, rows, axis, edge))
 
     push(0, np.arange(len(points)))
     for number in range(1, wanted):
         if not heap:
             break
-        _, old, rows, axis = heapq.heappop(heap)
-        members = points[rows, axis]
-        above = members > members.mean() + 1e-6 * members.std()  # a sample at the mean stays below
+        _, old, rows, axis, edge = heapq.heappop(heap)
+        above = points[rows, axis] > edge
         push(old, rows[~above])
         push(number, rows[above])
     return assignment

@@ -10,8 +10,8 @@ import torch
 from preceptor.core import PreceptorError
 from preceptor.metrics.inputs import Array, as_matrix, compact_labels
 from preceptor.metrics.nce import negative_conditional_entropy
-from preceptor.metrics.sampling import content_hash, stratified_rows
-from preceptor.metrics.scatter import membership
+from preceptor.metrics.sampling import stratified_rows
+from preceptor.metrics.scatter import membership, row_hashes
 from preceptor.ot import sinkhorn
 
 
@@ -60,11 +60,12 @@ def otce(
             "neither classifier nor centers came; otce needs one of them for the source classes"
         )
     name, source = ("classifier", classifier) if centers is None else ("centers", centers)
-    source = _unit_rows(as_matrix(source, name, columns=features.shape[1]))
-    hashes = content_hash(features)
+    source = as_matrix(source, name, columns=features.shape[1])
+    kind = np.result_type(source, features)  # rounding moves squared distances on the sphere by 1e-6 at most
+    hashes = row_hashes(features)
     rows = stratified_rows(hashes, every, classes, max_samples)
     rows = rows[np.argsort(hashes[rows], kind="stable")]  # a solver may depend on the order of the columns
-    target, indices = _unit_rows(features[rows]), every[rows]
+    source, target, indices = _unit_rows(source, kind), _unit_rows(features[rows], kind), every[rows]
     shares = np.bincount(every) / len(every)
     mass = (shares / np.bincount(indices))[indices]  # each class keeps its share of the whole
     plan, distance = _transport(source, target, mass, epsilon, tolerance)
@@ -79,11 +80,11 @@ def _transport(
     squares = (source**2).sum(axis=1)[:, None] + (target**2).sum(axis=1) - 2 * source @ target.T
     cost = torch.from_numpy(np.maximum(squares, 0))
     origin = torch.full((1, len(source)), 1 / len(source), dtype=cost.dtype)
-    result = sinkhorn(origin, torch.from_numpy(mass)[None], cost, epsilon, tolerance)
-    return result.plan()[0].numpy(), float(result.transport_cost[0])
+    plan = sinkhorn(origin, torch.from_numpy(mass)[None].to(cost.dtype), cost, epsilon, tolerance).plan()[0]
+    return plan.numpy(), float((plan * cost).sum(dtype=torch.float64))
 
 
-def _unit_rows(points: Array) -> Array:
-    points = points.astype(np.float64)
-    norms = np.linalg.norm(points, axis=1, keepdims=True)
-    return points / np.where(norms > 0, norms, 1.0)
+def _unit_rows(points: Array, kind: Any) -> Array:
+    """Rows divided by their norm, which is taken in float64: it can be out of float32's range."""
+    norms = np.sqrt(np.einsum("nd,nd->n", points, points, dtype=np.float64))[:, None]
+    return np.divide(points, np.where(norms > 0, norms, 1.0), out=np.empty(points.shape, kind), casting="same_kind")

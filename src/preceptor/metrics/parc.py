@@ -8,7 +8,8 @@ import numpy as np
 
 from preceptor.core import PreceptorError
 from preceptor.metrics.inputs import Array, as_matrix, compact_labels
-from preceptor.metrics.sampling import content_hash, stratified_rows
+from preceptor.metrics.sampling import stratified_rows
+from preceptor.metrics.scatter import row_hashes
 
 
 def parc(*, features: Any, labels: Any, max_samples: int = 500, **_unused: Any) -> float:
@@ -36,7 +37,7 @@ def parc(*, features: Any, labels: Any, max_samples: int = 500, **_unused: Any) 
         raise PreceptorError(f"max_samples is {max_samples}; expected at least 2, a pair")
     features = as_matrix(features, "features")
     indices, classes = compact_labels(labels, len(features))
-    rows = stratified_rows(content_hash(features), indices, classes, max_samples)
+    rows = stratified_rows(row_hashes(features), indices, classes, max_samples)
     chosen, indices = features[rows].astype(np.float64), indices[rows]
     similarity = _pearson(_standardized(chosen))
     first, second = np.triu_indices(len(rows), 1)

@@ -14,7 +14,7 @@ from preceptor.metrics.inputs import Array, as_matrix, compact_labels
 from preceptor.metrics.lbfgs import minimize
 from preceptor.metrics.linear_probe import STRENGTH, Design, prepare
 from preceptor.metrics.problem import Preconditioner, Problem
-from preceptor.metrics.scatter import scatter
+from preceptor.metrics.scatter import membership, scatter
 
 MAX_ITERATIONS = 200  # of a fold's fit
 
@@ -78,7 +78,8 @@ def _right_in_fold(
     others = [slice(0, held.start), slice(held.stop, len(targets))]
     blocks = tuple(design.values[part] for part in others if part.start < part.stop)
     labels = torch.cat([targets[part] for part in others])[:, None]
-    sums = design.sums.index_add(0, own, values, alpha=-1)
+    held_sums = membership(own.numpy(), len(design.sums), np.float32) @ values.numpy()
+    sums = design.sums - torch.from_numpy(held_sums)
     problem = Problem(blocks, labels, sums, 1 / (strength * len(labels)), model)
     fitted = minimize(problem, tolerance, MAX_ITERATIONS).parameters.numpy()
     logits = values.numpy() @ fitted[:-1] + fitted[-1]

@@ -8,10 +8,9 @@ from itertools import pairwise
 
 import numpy as np
 import torch
-from scipy.linalg import cho_solve
 from torch import Tensor
 
-from preceptor.metrics.inputs import Array
+from preceptor.metrics.linear_algebra import Cholesky, product
 
 # Share of 1/C that stands for the mean of p (1 - p) in the preconditioner. From 0.1 to 1 it makes a
 # difference of one or two iterations; very easy tasks want it small.
@@ -19,48 +18,25 @@ CURVATURE = 0.25
 SMALLEST_SHIFT = 1e-6  # of the preconditioner's diagonal, whose trace is 1: what float32 can still factorise
 
 
-def one_thread() -> bool:
-    """Whether numpy's and scipy's products may be used.
-
-    On processors that torch's library was not written for they are a tenth to a fifth faster. With several threads
-    theirs and torch's get into each other's way, and take four times as long.
-    """
-    return torch.get_num_threads() == 1
-
-
-def product(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
-    """The matrix product, by the quicker library."""
-    if not one_thread():
-        return torch.mm(a, b, out=out)
-    if out is None:
-        return torch.from_numpy(a.numpy() @ b.numpy())
-    np.matmul(a.numpy(), b.numpy(), out=out.numpy())
-    return out
-
-
 @dataclass(frozen=True)
 class Preconditioner:
     """The inverse of the model Hessian."""
 
-    factor: Array  # (d, d) Cholesky factor, column by column as LAPACK wants it
+    factor: Cholesky  # (d, d)
     curvature: float
 
     @classmethod
     def of(cls, gram: Tensor, classes: int, penalty: float) -> Preconditioner:
-        """From `X^T X / N`, of which the lower triangle is read."""
+        """From `X^T X / N`."""
         curvature = CURVATURE / classes
         shifted = gram.clone()
         shifted.diagonal().add_(max(penalty / curvature, SMALLEST_SHIFT))
-        return cls(np.asfortranarray(torch.linalg.cholesky(shifted).numpy()), curvature)
+        return cls(Cholesky.of(shifted.numpy()), curvature)
 
     def __call__(self, gradient: Tensor) -> Tensor:
         """The step that the model takes for a gradient (d + 1, C)."""
         step = torch.empty_like(gradient)
-        if one_thread():
-            solved = cho_solve((self.factor, True), gradient[:-1].numpy(), check_finite=False)
-            step[:-1] = torch.from_numpy(solved)
-        else:
-            step[:-1] = torch.cholesky_solve(gradient[:-1], torch.from_numpy(self.factor))
+        step[:-1] = torch.from_numpy(self.factor.solve(gradient[:-1].numpy()))
         step[-1] = gradient[-1]
         return step.mul_(1 / self.curvature)
 

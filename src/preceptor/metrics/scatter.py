@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -41,6 +42,7 @@ class Scatter:
     order: Array  # (N,) the rows by content
     dimensions: int  # d, of the features as they came
     offset: float  # the norm of the mean of the features as they came
+    kept: dict[Any, Any] = field(default_factory=dict)  # what metrics made of the moments, for each other
 
     @property
     def total_variance(self) -> float:
@@ -53,7 +55,7 @@ class Scatter:
         return leading_eigenpairs(self.covariance, 64)
 
 
-_latest: dict[str, Any] = {}
+_latest: dict[str, tuple[tuple[Any, ...], Any]] = {}
 _lock = threading.Lock()
 
 
@@ -68,14 +70,31 @@ def scatter(features: Array, indices: Array, classes: int) -> tuple[Array, Scatt
     Returns:
         The features as they came, or their coordinates in their span when N < d; and the moments.
     """
-    key = _fingerprint(features, indices)
-    with _lock:
-        result = _latest["scatter"] if _latest.get("key") == key else None
-    if result is None:
-        result = _compute(features, indices, classes)
-        with _lock:  # one entry, without the features themselves: memory stays bounded by one teacher
-            _latest.update(key=key, scatter=result)
+    print_of_rows, print_of_labels = _fingerprint(features), indices.tobytes()
+    key = print_of_rows, print_of_labels
+    result: Scatter = _shared("scatter", key, lambda: _compute(features, print_of_rows, indices, classes))
     return (features if result.rotated is None else result.rotated), result
+
+
+def row_hashes(features: Array) -> Array:
+    """`content_hash` of the features, kept for the next metric that asks about the same array."""
+    return _row_hashes(features, _fingerprint(features))
+
+
+def _row_hashes(features: Array, print_of_rows: tuple[Any, ...]) -> Array:
+    hashes: Array = _shared("hashes", print_of_rows, lambda: content_hash(features))
+    return hashes
+
+
+def _shared(name: str, key: tuple[Any, ...], compute: Callable[[], Any]) -> Any:
+    """The latest result of that name if its key is the same; else what `compute` gives."""
+    with _lock:
+        held = _latest.get(name)
+    if held is None or held[0] != key:
+        held = key, compute()
+        with _lock:  # one entry, without the features themselves: memory stays bounded by one teacher
+            _latest[name] = held
+    return held[1]
 
 
 def working_type(features: Array) -> Any:
@@ -114,9 +133,9 @@ def membership(indices: Array, classes: int, kind: Any = np.float64) -> sparse.c
     return sparse.csr_array(entries, shape=(classes, len(indices)))
 
 
-def _compute(features: Array, indices: Array, classes: int) -> Scatter:
+def _compute(features: Array, print_of_rows: tuple[Any, ...], indices: Array, classes: int) -> Scatter:
     samples, dimensions = features.shape
-    hashes = content_hash(features)
+    hashes = _row_hashes(features, print_of_rows)
     order = np.argsort(hashes, kind="stable")
     mean = sum(
         features[rows].sum(axis=0, dtype=np.float64) for rows in np.array_split(order, -(-samples // BLOCK))
@@ -157,9 +176,9 @@ def _compute(features: Array, indices: Array, classes: int) -> Scatter:
     )
 
 
-def _fingerprint(features: Array, indices: Array) -> tuple[Any, ...]:
-    """Where the arrays lie and what they hold: an array overwritten in place is not taken for the old one."""
+def _fingerprint(features: Array) -> tuple[Any, ...]:
+    """Where the array lies and what it holds: an array overwritten in place is not taken for the old one."""
     weights = np.random.default_rng(0).standard_normal(len(features)).astype(features.dtype)
     content = (weights @ features).tobytes()
     address = features.__array_interface__["data"][0]
-    return address, features.shape, features.strides, features.dtype.str, content, indices.tobytes()
+    return address, features.shape, features.strides, features.dtype.str, content

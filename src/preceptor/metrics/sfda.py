@@ -6,14 +6,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import torch
 
 from preceptor.metrics.inputs import Array, as_matrix, compact_labels
+from preceptor.metrics.linear_algebra import Cholesky
 from preceptor.metrics.scatter import BLOCK, Scatter, leading_eigenpairs, membership, scatter, working_type
 
 RATE = 5.0  # a of the paper in lambda = exp(-a sigma)
 SMALLEST = 1e-10  # of lambda, as features with a large spread would leave no regularisation at all
 SURE = 1e-9  # a sample whose log p(y | x) is closer to 0 stays where it is
+SCORED = 512  # rows scored at a time; small enough for their centred copy to stay in the cache
 SMALLEST_SINGLE = 1e-6  # of the largest eigenvalue, where products are taken in float32
 
 
@@ -56,7 +57,7 @@ def sfda(*, features: Any, labels: Any, **_unused: Any) -> float:
     first = _discriminant(within, means, log_shares, strength, jitter, moments.dimensions)
 
     own_log = np.concatenate(
-        [_log_probability(block, indices[rows], first) for rows, block in _blocks(values, moments)]
+        [_log_probability(block, indices[rows], first) for rows, block in _blocks(values, moments, size=SCORED)]
     )
     unsure = np.flatnonzero(own_log < -SURE)
     if not len(unsure):  # no sample moves, so the second fit is the first
@@ -65,7 +66,7 @@ def sfda(*, features: Any, labels: Any, **_unused: Any) -> float:
     within, means = _mixed_moments(values, indices, moments, within, surety, others, unsure)
     second = _discriminant(within, means, log_shares, strength, jitter, moments.dimensions)
     total = 0.0
-    for rows, block in _blocks(values, moments):
+    for rows, block in _blocks(values, moments, size=SCORED):
         mixed = _mix(block, surety[rows], others, indices[rows])
         total += float(_log_probability(mixed, indices[rows], second).sum())
     return total / len(values)
@@ -102,11 +103,13 @@ def _mixed_moments(
     return total / len(values) - _weighted_outer(drift, moments.counts), moments.class_means + drift
 
 
-def _blocks(values: Array, moments: Scatter, chosen: Array | None = None) -> Iterator[tuple[Any, Array]]:
+def _blocks(
+    values: Array, moments: Scatter, chosen: Array | None = None, size: int = BLOCK
+) -> Iterator[tuple[Any, Array]]:
     """Row numbers (or a slice) and the centred values there, a block at a time; of all rows or the chosen."""
     mean = moments.mean.astype(working_type(values))
-    for start in range(0, len(values) if chosen is None else len(chosen), BLOCK):
-        rows = slice(start, start + BLOCK) if chosen is None else chosen[start : start + BLOCK]
+    for start in range(0, len(values) if chosen is None else len(chosen), size):
+        rows = slice(start, start + size) if chosen is None else chosen[start : start + size]
         yield rows, values[rows] - mean
 
 
@@ -123,7 +126,8 @@ def _means_of_others(means: Array) -> Array:
 
 def _weighted_outer(means: Array, counts: Array) -> Array:
     """The sum over the classes of pi_c m_c m_c^T, (r, r)."""
-    return (means.T * (counts / counts.sum())) @ means
+    weighted = means * np.sqrt(counts / counts.sum())[:, None]
+    return weighted.T @ weighted
 
 
 def _jitter(values: Array, moments: Scatter) -> float:
@@ -139,8 +143,7 @@ def _discriminant(
     """Coefficients (C, r) and intercepts (C,) of the discriminant functions."""
     shrunk = (1 - strength) * within
     shrunk[np.diag_indices_from(shrunk)] += strength * max(np.trace(within), 0.0) / dimensions + jitter
-    factor = torch.linalg.cholesky(torch.from_numpy(shrunk))
-    coefficients = torch.cholesky_solve(torch.from_numpy(means.T.copy()), factor).numpy().T
+    coefficients = Cholesky.of(shrunk).solve(means.T.copy()).T
     return coefficients, log_shares - 0.5 * (coefficients * means).sum(axis=1)
 
 
