@@ -147,7 +147,7 @@ class Stages:
         n, rows = self.q.shape[1], (len(self.q),)
         state = (self.z, self.v, self.residual)
         for _ in range(PAIRS):
-            self.report[0] = 0
+            self.report[:1].zero_()
             self._multiply(self.start_v)
             _step[rows](self.q, self.received, self.start, *state, n, **self.options)
             self._multiply(self.v)
