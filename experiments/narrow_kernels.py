@@ -30,7 +30,7 @@ class Form:
     stages: int = 1  # blocks read ahead, where a program takes several
     lines: int = 3  # of the kernel's taps that a program sums; the rest is left to other programs
     whole: bool = True  # lines, or one tap of each
-    programs: int = 8  # that share the pixels, for each multiprocessor: a multiple of those that fit one
+    programs: int = 4  # that share the pixels, for each multiprocessor: as many as fit one, or a multiple
 
     def options(self) -> dict[str, int | None]:
         """As Triton names them."""
@@ -46,10 +46,11 @@ GATHER: dict[int | tuple[int, int], Form] = {
     128: Form(pack=1, pixels=128, warps=8),
 }
 WEIGHT: dict[int | tuple[int, int], Form] = {
-    16: Form(pack=1, pixels=128, warps=4, registers=96, programs=10),
-    32: Form(pack=1, pixels=128, warps=8, registers=128, programs=4),
-    64: Form(pack=1, pixels=64, warps=8, whole=False, programs=6),
-    128: Form(pack=1, pixels=128, warps=8, lines=1, whole=False, programs=4),
+    16: Form(pack=1, pixels=128, warps=4, registers=96, programs=5),
+    32: Form(pack=1, pixels=128, warps=8, registers=128, programs=2),
+    (32, 64): Form(pack=1, pixels=64, warps=4, lines=1, programs=4),
+    64: Form(pack=1, pixels=64, warps=8, whole=False, programs=3),
+    128: Form(pack=1, pixels=128, warps=8, lines=1, whole=False, programs=2),
 }
 MULTIPROCESSORS = 132  # of an H200; a constant, so that sums have the same order everywhere
 LEAST_BLOCKS = 4  # that a program sums
@@ -217,7 +218,8 @@ def weight_sums(inputs: Tensor, grad: Tensor, groups: int, kernel: int, stride: 
     splits = kernel // lines * (1 if form.whole else kernel)
     programs = triton.cdiv(groups, form.pack) * splits  # a chunk
     blocks = triton.cdiv(pixels, form.pixels)
-    blocks_each = max(LEAST_BLOCKS, triton.cdiv(blocks * programs, form.programs * MULTIPROCESSORS))
+    shares = max(1, form.programs * MULTIPROCESSORS // programs)
+    blocks_each = max(LEAST_BLOCKS, triton.cdiv(blocks, shares))
     chunks = triton.cdiv(blocks, blocks_each)
     sums = inputs.new_empty((chunks, groups, kernel, kernel, before, after), dtype=torch.float32)
     if chunks > 0:
