@@ -63,6 +63,8 @@ def labels_of(values: Any, rows: int, name: str) -> np.ndarray:
 def array_split(values: Any, labels: Any, name: str) -> Split:
     """A split over one array of samples and one of labels."""
     array = samples(values, f"{name}_x")
+    if not len(array):
+        raise PreceptorError(f"{name}_x holds no samples; add some")
     return Split(ArrayStore(array), labels_of(labels, len(array), f"{name}_y"))
 
 

@@ -99,5 +99,5 @@ def _image_files(folder: Path) -> list[Path]:
 def _complaint(root: Path, files: list[ImageFile], count: int) -> str:
     first = [file for file in files if file.shape is None][:3]
     named = "; ".join(file.problem for file in first) + ("; …" if count > len(first) else "")
-    hint = "or leave them out with --on-bad-image skip"
-    return f"{count} of {len(files)} images in {root} are bad ({named}), {hint}"
+    found = f"{count} of {len(files)} images in {root} cannot be used: {named}"
+    return f"{found}; --on-bad-image skip leaves such files out and names them"
