@@ -47,7 +47,9 @@ def test_leftovers_of_a_killed_write_go(tmp_path: Path) -> None:
         (errno.ENOENT, "/proc/demo", "'/proc/demo' cannot be used (no such file or directory); check the path, or "
          "name a folder in which you may write"),
         (errno.EACCES, "/root/x", "'/root/x' cannot be used (permission denied); ask for the right to use it, or "
-         "name a folder in which you may write"),
+         "name another place"),
+        (errno.EACCES, "/z/.staging-vm-1-ab", "'/z' cannot be used (permission denied); ask for the right to use it, "
+         "or name another place"),
         (errno.EROFS, "/x", "'/x' cannot be used (read-only file system); name a folder in which you may write"),
         (errno.ENOSPC, "a/.b.onnx.0123abcd.part", "'a/b.onnx' cannot be used (no space left on device); free some "
          "space and try again"),

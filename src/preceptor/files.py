@@ -12,8 +12,8 @@ from pathlib import Path
 _ELSEWHERE = "name a folder in which you may write"
 _ADVICE = {
     errno.ENOENT: f"check the path, or {_ELSEWHERE}",
-    errno.EACCES: f"ask for the right to use it, or {_ELSEWHERE}",
-    errno.EPERM: f"ask for the right to use it, or {_ELSEWHERE}",
+    errno.EACCES: "ask for the right to use it, or name another place",
+    errno.EPERM: "ask for the right to use it, or name another place",
     errno.EROFS: _ELSEWHERE,
     errno.EEXIST: "a file stands where a folder is needed: remove it or name another folder",
     errno.ENOTDIR: "a file stands where a folder is needed: remove it or name another folder",
@@ -86,5 +86,6 @@ def explain(error: OSError) -> str:
 
 
 def _as_named(path: str) -> str:
-    """The path that was asked for, where `write_atomically` failed on the file beside it."""
+    """The path that was asked for, where what failed is a hidden name beside or inside it."""
+    path = re.sub(r"/\.(staging|trash)-[^/]*$", "", path)
     return re.sub(r"(^|/)\.([^/]+)\.[0-9a-f]{8}\.part$", r"\1\2", path)

@@ -473,5 +473,24 @@ def test_a_missing_image_and_a_folder_are_sentences(tmp_path):
 
 def test_arrays_without_samples_are_called_so(tmp_path):
     np.savez(tmp_path / "a.npz", train_x=np.zeros((0, 3), np.float32), train_y=np.zeros(0, int))
-    with pytest.raises(PreceptorError, match="train_x holds no samples; add some"):
+    with pytest.raises(PreceptorError, match="train_x is empty: there are no train samples; add some"):
+        Task(tmp_path / "a.npz")
+
+
+def test_what_may_not_be_read_is_not_called_empty_or_damaged(make_folder, monkeypatch, tmp_path):
+    root = make_folder({"a": 2, "b": 2})
+    listed = os.scandir
+
+    def refuse(path):
+        if str(path).endswith("b"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return listed(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(PermissionError):
+        Task(root)
+    monkeypatch.undo()
+    np.savez(tmp_path / "a.npz", train_x=np.zeros((4, 3), np.float32), train_y=np.arange(4) % 2)
+    monkeypatch.setattr("zipfile.ZipFile", lambda *_, **__: refuse("b"))
+    with pytest.raises(PermissionError):
         Task(tmp_path / "a.npz")

@@ -86,7 +86,7 @@ def _class_folders(folder: Path) -> tuple[str, ...]:
 
 def _image_files(folder: Path) -> list[Path]:
     found = []
-    for base, folders, names in os.walk(folder):
+    for base, folders, names in os.walk(folder, onerror=_refuse):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         found += [
             Path(base) / name
@@ -94,6 +94,11 @@ def _image_files(folder: Path) -> list[Path]:
             if not name.startswith(".") and Path(name).suffix.lower() in SUFFIXES
         ]
     return found
+
+
+def _refuse(error: OSError) -> None:
+    if isinstance(error, PermissionError):  # a folder that may not be read is not an empty one
+        raise error
 
 
 def _complaint(root: Path, files: list[ImageFile], count: int) -> str:

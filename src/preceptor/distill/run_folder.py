@@ -153,7 +153,7 @@ class RunFolder:
             )
         try:
             return load_file(self.model_file)
-        except SafetensorError as error:
+        except (SafetensorError, OSError) as error:
             raise PreceptorError(
                 f"{self.model_file} cannot be read ({error}); restore it or train again"
             ) from error
