@@ -65,7 +65,7 @@ _CIFAR_PAPER = replace(_CIFAR, method_options={"sinkhorn": {"weight": 10.0, **_L
 
 RECIPES: dict[str, Recipe] = {
     "cifar100": _CIFAR,
-    "cub": replace(_CUB, method_options={"sinkhorn": {"weight": 100.0}}),
+    "cub": _CUB,
     "paper": _CIFAR_PAPER,
     "cifar100-paper": _CIFAR_PAPER,
     "cub-paper": replace(_CUB, method_options={"sinkhorn": {"weight": 100.0, **_LITERAL}}),
