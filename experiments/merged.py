@@ -3,7 +3,7 @@
 The convolutions of small networks are too narrow for a GPU: sixteen channels take a quarter of the time side by side,
 as groups of one convolution, that they take one after another. Batch norms, activations and pooling work channel by
 channel and need nothing but more channels. So S networks that see the same images become one network of S times the
-channels, whose weights are theirs, concatenated. Where Triton runs, `narrow` has kernels for most of these groups.
+channels, whose weights are theirs, concatenated. `narrow` has the groups that cuDNN has no kernel for.
 """
 
 from __future__ import annotations
@@ -99,7 +99,8 @@ def _first_convolutions(network: Network, images: Tensor) -> set[str]:
 
 def _wide_convolution(layers: Sequence[nn.Conv2d], shared: bool) -> nn.Module:
     one, count = layers[0], len(layers)
-    if not shared and _runs_triton(one.weight.device):
+    uneven = one.stride != (1, 1) or one.in_channels != one.out_channels
+    if not shared and uneven and _runs_triton(one.weight.device):
         from experiments.narrow import Narrow, takes
 
         if takes(one):

@@ -132,6 +132,9 @@ def arm(*accuracies: float, teacher: str | None = "t") -> Arm:
         ((0.5, 0.3), (0.4, 0.35),
          "t gained 2.5 points on average (37.5 % alone, 40.0 % with it), but the 2 seeds disagree: +10.0, -5.0. "
          "Do not count on it."),
+        ((0.3, 0.4), (0.4, 0.4),
+         "t COST 5.0 points on average (40.0 % alone, 35.0 % with it), but the 2 seeds disagree: -10.0, +0.0. "
+         "Do not count on it."),
         ((0.3,), (0.4,),
          "t COST 10.0 points (40.0 % alone, 30.0 % with it); one seed, so a point or two may be chance."),
         ((0.4, 0.5), (0.5, 0.4), "t neither helped nor harmed: 45.0 % alone, 45.0 % with it."),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from preceptor.files import remove_leftovers, write_atomically
+from preceptor.files import explain, remove_leftovers, write_atomically
 
 
 def test_writes_and_replaces(tmp_path: Path) -> None:
@@ -39,3 +39,40 @@ def test_leftovers_of_a_killed_write_go(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"whole")
     remove_leftovers(tmp_path)
     assert os.listdir(tmp_path) == ["model.safetensors"]
+
+
+@pytest.mark.parametrize(
+    ("number", "path", "sentence"),
+    [
+        (errno.ENOENT, "/proc/demo", "'/proc/demo' cannot be used (no such file or directory); check the path, or "
+         "name a folder in which you may write"),
+        (errno.EACCES, "/root/x", "'/root/x' cannot be used (permission denied); ask for the right to use it, or "
+         "name another place"),
+        (errno.EACCES, "/z/.staging-vm-1-ab", "'/z' cannot be used (permission denied); ask for the right to use it, "
+         "or name another place"),
+        (errno.EROFS, "/x", "'/x' cannot be used (read-only file system); name a folder in which you may write"),
+        (errno.ENOSPC, "a/.b.onnx.0123abcd.part", "'a/b.onnx' cannot be used (no space left on device); free some "
+         "space and try again"),
+        (errno.ENAMETOOLONG, "y" * 9, "'yyyyyyyyy' cannot be used (file name too long); choose a shorter name"),
+    ],
+)  # fmt: skip
+def test_a_refusal_names_the_path_and_what_to_do(number: int, path: str, sentence: str) -> None:
+    assert explain(OSError(number, os.strerror(number), path)) == sentence
+
+
+def test_a_refusal_without_a_path_is_a_sentence_too() -> None:
+    told = "the system refused (no space left on device); free some space and try again"
+    assert explain(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))) == told
+    assert explain(OSError(errno.EIO, os.strerror(errno.EIO), 3)).startswith(
+        "the system refused (input/output"
+    )
+    assert explain(OSError("no such model")) == "no such model"
+
+
+def test_a_rename_that_fails_names_its_target(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    with pytest.raises(OSError, match="directory") as caught:
+        write_atomically(tmp_path / "a", b"x")
+    assert explain(caught.value).startswith(
+        f"'{tmp_path}/a' cannot be used (is a directory); a folder stands"
+    )

@@ -72,6 +72,10 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         "center": True, "schedule": "constant", "weight": 100.0, "temperature": 6.0}),
     "centred 100, temperature 8": ("sinkhorn", {
         "center": True, "schedule": "constant", "weight": 100.0, "temperature": 8.0}),
+    "sinkhorn+probe 100, temperature 8": ("sinkhorn+probe", {
+        "center": True, "schedule": "constant", "temperature": 8.0, "weight": 100.0}),
+    "sinkhorn+probe decay 100, temperature 8": ("sinkhorn+probe", {
+        "center": True, "schedule": "linear-decay", "temperature": 8.0, "weight": 100.0}),
     "sinkhorn+probe decay 30, temperature 6": ("sinkhorn+probe", {
         "center": True, "schedule": "linear-decay", "temperature": 6.0, "weight": 30.0}),
     "sinkhorn+probe 4 decay, temperatures 6, 8": ("sinkhorn+probe", {
@@ -86,7 +90,9 @@ SECOND = ("none", "paper", "decay", "centred decay", "trusted centred decay", "a
 SECOND_FEW = ("none", "paper", "decay", "centred", "centred 30", "centred 30, temperature 6", "probe-kd", "probe-kd 4",
               "probe-kd 4, temperature 8", "probe-kd 4, no labels", "sinkhorn+probe", "sinkhorn+probe decay",
               "sinkhorn+probe 4, temperatures 6, 8", "rkd", "centred 100, temperature 6", "centred 100, temperature 8",
-              "centred decay 100, temperature 6", "sinkhorn+probe 4 decay, temperatures 6, 8")  # fmt: skip
+              "centred decay 100, temperature 6", "sinkhorn+probe 4 decay, temperatures 6, 8",
+              "centred decay 100, temperature 8", "sinkhorn+probe 100, temperature 8",
+              "sinkhorn+probe decay 100, temperature 8")  # fmt: skip
 
 
 THIRD = ("none", "centred decay", "centred decay 100", "centred decay 20, temperature 4",

@@ -5,8 +5,25 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import secrets
 from pathlib import Path
+
+_ELSEWHERE = "name a folder in which you may write"
+_ADVICE = {
+    errno.ENOENT: f"check the path, or {_ELSEWHERE}",
+    errno.EACCES: "ask for the right to use it, or name another place",
+    errno.EPERM: "ask for the right to use it, or name another place",
+    errno.EROFS: _ELSEWHERE,
+    errno.EEXIST: "a file stands where a folder is needed: remove it or name another folder",
+    errno.ENOTDIR: "a file stands where a folder is needed: remove it or name another folder",
+    errno.EISDIR: "a folder stands where a file is needed: name a file",
+    errno.ENOTEMPTY: "remove what is in it or name another folder",
+    errno.ENAMETOOLONG: "choose a shorter name",
+    errno.ENOSPC: "free some space and try again",
+    errno.EDQUOT: "free some space and try again",
+    errno.EMFILE: "raise the limit of open files (ulimit -n) and try again",
+}
 
 
 def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
@@ -54,3 +71,21 @@ def remove_leftovers(folder: str | os.PathLike[str]) -> None:
     for part in Path(folder).glob(".*.part"):
         with contextlib.suppress(OSError):
             part.unlink()
+
+
+def explain(error: OSError) -> str:
+    """What the system refused, in one sentence: the path, the reason, and what to do."""
+    if error.errno is None or not error.strerror:
+        return str(error) or type(error).__name__
+    reason = error.strerror[0].lower() + error.strerror[1:]
+    advice = _ADVICE.get(error.errno, "check the path and try again")
+    path = error.filename2 or error.filename
+    if path is None or isinstance(path, int):  # a descriptor says nothing to a reader
+        return f"the system refused ({reason}); {advice}"
+    return f"{_as_named(os.fsdecode(path))!r} cannot be used ({reason}); {advice}"
+
+
+def _as_named(path: str) -> str:
+    """The path that was asked for, where what failed is a hidden name beside or inside it."""
+    path = re.sub(r"/\.(staging|trash)-[^/]*$", "", path)
+    return re.sub(r"(^|/)\.([^/]+)\.[0-9a-f]{8}\.part$", r"\1\2", path)

@@ -89,6 +89,17 @@ def test_a_failure_is_one_line_and_exit_1(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("beneath", ["", "/deeper"])
+def test_a_file_where_a_folder_is_needed_is_a_sentence(tmp_path: Path, beneath: str) -> None:
+    (tmp_path / "taken").write_text("a file")
+    out = f"{tmp_path}/taken{beneath}"
+    done = preceptor("demo", "--out", out)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"preceptor: '{out}' cannot be used (")
+    assert done.stderr.endswith("a file stands where a folder is needed: remove it or name another folder\n")
+    assert done.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     "arguments", [("nonsense",), ("rank",), ("demo", "--seeds", "0"), ("rank", "a", "b", "--no-such")]
 )

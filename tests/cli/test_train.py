@@ -132,3 +132,37 @@ def test_help_has_an_example(call) -> None:
         status, out, _ = call(name, "--help")
         assert status == 0
         assert f"preceptor {name}" in " ".join(out.split())
+
+
+def test_a_broken_image_among_good_ones_stops_or_is_left_out_and_named(call, tmp_path: Path) -> None:
+    for name in ("cat", "dog", "čeština", "x" * 120):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for index in range(4):
+            pixels = np.full((8, 8, 3), 40 * index, dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{index}.jpg")
+    broken = tmp_path / "photos/cat/0.jpg"
+    broken.write_bytes(broken.read_bytes()[:100])
+    line = ("train", tmp_path / "photos", "--arch", "cnn-2", "--epochs", 1, "--device", "cpu", "--json")
+    status, out, err = call(*line)
+    assert (status, out) == (1, "")
+    assert err.endswith("--on-bad-image skip leaves such files out and names them\n")
+    status, out, err = call(*line, "--on-bad-image", "skip")
+    assert status == 0
+    assert err == "left out, cannot be read: cat/0.jpg\n"
+    assert json.loads(out)["accuracy"] is not None
+
+
+def test_a_name_that_the_zoo_cannot_take_is_told_before_training(call, data: Path, tmp_path: Path) -> None:
+    line = ("train", data, "--arch", "cnn-2", "--out", tmp_path / "t", "--zoo", tmp_path / "zoo")
+    status, _, err = call(*line, "--name", "a/b")
+    assert status == 1
+    assert "cannot be a teacher's name" in err
+    assert not (tmp_path / "t").exists()
+
+
+@pytest.mark.parametrize("pair", ["weight=abc", "epsilon=0", "temperature=0", "epochs=x"])
+def test_an_option_of_the_wrong_kind_is_one_line(call, data: Path, pair: str) -> None:
+    status, out, err = call("distill", data, "--method", "sinkhorn", "-o", pair)
+    assert (status, out) == (1, "")
+    assert err.startswith(f"preceptor: {pair.partition('=')[0]} ")
+    assert "expected" in err

@@ -158,7 +158,8 @@ def test_bad_images_are_refused_or_named_and_skipped(make_folder):
     (root / "train" / "cat" / "001.png").write_bytes(whole[: len(whole) // 2])
     (root / "test" / "cat" / "000.png").write_bytes(b"")
     with pytest.raises(
-        PreceptorError, match=r"2 of 7 images .* are bad \(train/cat/001.png cannot be read as an image"
+        PreceptorError,
+        match=r"2 of 7 images .* cannot be used: train/cat/001.png cannot be read as an image .*--on-bad-image skip",
     ):
         Task(root)
     task = Task(root, on_bad_image="skip")
@@ -453,3 +454,43 @@ def test_wrong_cifar_folders(tmp_path):
     (tmp_path / "cifar-100-python" / "meta").write_bytes(pickle.dumps([1]))
     with pytest.raises(PreceptorError, match="holds a list, expected a dict"):
         Task(f"cifar100:{tmp_path}")
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 an archive", b"plain text"])
+def test_what_is_no_image_is_called_so(content):
+    with pytest.raises(
+        PreceptorError, match=r"^x cannot be read as an image \(unknown or damaged format\); mend it"
+    ):
+        images_module.decode(content, "x")
+
+
+def test_a_missing_image_and_a_folder_are_sentences(tmp_path):
+    with pytest.raises(PreceptorError, match=r"x\.png does not exist; name an image file"):
+        images_module.read_bytes(tmp_path / "x.png")
+    with pytest.raises(PreceptorError, match="is a folder; name an image file"):
+        images_module.read_bytes(tmp_path)
+
+
+def test_arrays_without_samples_are_called_so(tmp_path):
+    np.savez(tmp_path / "a.npz", train_x=np.zeros((0, 3), np.float32), train_y=np.zeros(0, int))
+    with pytest.raises(PreceptorError, match="train_x is empty: there are no train samples; add some"):
+        Task(tmp_path / "a.npz")
+
+
+def test_what_may_not_be_read_is_not_called_empty_or_damaged(make_folder, monkeypatch, tmp_path):
+    root = make_folder({"a": 2, "b": 2})
+    listed = os.scandir
+
+    def refuse(path):
+        if str(path).endswith("b"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return listed(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(PermissionError):
+        Task(root)
+    monkeypatch.undo()
+    np.savez(tmp_path / "a.npz", train_x=np.zeros((4, 3), np.float32), train_y=np.arange(4) % 2)
+    monkeypatch.setattr("zipfile.ZipFile", lambda *_, **__: refuse("b"))
+    with pytest.raises(PermissionError):
+        Task(tmp_path / "a.npz")

@@ -110,3 +110,26 @@ def test_truncated_weights_are_told_in_one_sentence(run: Path, tmp_path: Path) -
         file.truncate(500)
     with pytest.raises(PreceptorError, match=r"model\.safetensors cannot be read .*train again"):
         load_run(tmp_path)
+
+
+@pytest.mark.parametrize("opset", [3, 999])
+def test_an_opset_that_cannot_be_written_is_refused(run: Path, tmp_path: Path, opset: int, capfd) -> None:
+    pytest.importorskip("onnxruntime")
+    with pytest.raises(PreceptorError, match=f"opset {opset} cannot be written .* pass --opset 18"):
+        export(run, tmp_path / "a.onnx", opset=opset)
+    assert not (tmp_path / "a.onnx").exists()
+    assert "Traceback" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ('{"a": 1}', "config.json is no run's: it lacks arch, classes, .*; name the folder that --out was given"),
+        ("[]", "config.json holds no JSON object; restore it or train again"),
+        ('{"a"', "config.json is not valid JSON .*; restore it or train again"),
+    ],
+)  # fmt: skip
+def test_a_config_that_is_no_runs_is_refused(tmp_path: Path, text: str, sentence: str) -> None:
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(PreceptorError, match=sentence):
+        load_run(tmp_path)

@@ -3,11 +3,12 @@ from __future__ import annotations
 import inspect
 import math
 
+import numpy as np
 import pytest
 
 from preceptor.core import PreceptorError
 from preceptor.distill.losses import METHODS
-from preceptor.distill.prepare import option_names, settings
+from preceptor.distill.prepare import option_defaults, option_names, settings
 from preceptor.distill.recipe import RECIPE_FIELDS, RECIPES, Recipe, learning_rate, resolve_recipe
 from preceptor.distill.train import train
 
@@ -77,3 +78,41 @@ def test_no_option_of_a_method_is_taken_for_something_else(name: str) -> None:
 def test_refusals(call, message: str) -> None:
     with pytest.raises(PreceptorError, match=message):
         call()
+
+
+@pytest.mark.parametrize(
+    ("method", "given", "sentence"),
+    [
+        ("sinkhorn", {"weight": "abc"}, "weight 'abc' came; a number was expected"),
+        ("sinkhorn", {"weight": True}, "weight True came; a number was expected"),
+        ("sinkhorn", {"weight": math.nan}, "weight nan came; a number was expected"),
+        ("sinkhorn", {"weight": -3}, "weight -3 came; 0 or more was expected"),
+        ("sinkhorn", {"epsilon": 0}, "epsilon 0 came; a number above 0 was expected"),
+        ("sinkhorn+probe", {"probe_temperature": 0}, "probe_temperature 0 came; a number above 0 was expected"),
+        ("sinkhorn", {"center": 1}, "center 1 came; true or false was expected"),
+        ("sinkhorn", {"schedule": 3}, "schedule 3 came; a word was expected"),
+        ("sinkhorn", {"max_iterations": 1.5}, "max_iterations 1.5 came; a whole number was expected"),
+        ("rkd", {"angle_weight": "x"}, "angle_weight 'x' came; a number was expected"),
+        ("none", {"epochs": "x"}, "epochs 'x' came; a whole number was expected"),
+        ("none", {"lr": "fast"}, "lr 'fast' came; a number was expected"),
+        ("none", {"image_size": 0}, "image_size 0 came; at least 1 was expected"),
+        ("none", {"augment": 4}, "augment 4 came; a word was expected"),
+        ("none", {"milestones": 0.5}, r"milestones 0.5 came; a list was expected, such as \[0.5, 0.75\]"),
+        ("none", {"milestones": ["x"]}, "the milestone 'x' came; a number was expected"),
+    ],
+)  # fmt: skip
+def test_a_value_of_the_wrong_kind_is_refused_before_training(
+    method: str, given: dict, sentence: str
+) -> None:
+    with pytest.raises(PreceptorError, match=f"^{sentence}$"):
+        settings(method, "small", given, "images")
+
+
+def test_whole_numbers_and_numpys_pass_for_numbers() -> None:
+    given = {"weight": 30, "temperature": np.float32(6), "center": False, "epochs": np.int64(2), "lr": 1}
+    assert settings("sinkhorn+probe", "small", given, "images").options["weight"] == 30
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_methods_own_defaults_are_not_refused(name: str) -> None:
+    settings(name, "small", option_defaults(METHODS[name]), "images")

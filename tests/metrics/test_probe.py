@@ -9,7 +9,7 @@ from preceptor.metrics import probe
 from preceptor.metrics.lbfgs import minimize
 from preceptor.metrics.linear_probe import fit_probe, prepare
 from preceptor.metrics.probe import _deal
-from preceptor.metrics.problem import Preconditioner, Problem
+from preceptor.metrics.problem import ClassPreconditioner, Preconditioner, Problem
 from preceptor.metrics.sampling import content_hash
 from preceptor.metrics.scatter import scatter
 from tests.metrics.rival_cases import task
@@ -114,6 +114,29 @@ def test_a_singular_gram_matrix_can_precondition():
     step = Preconditioner.of(gram, 4, 0.0)(torch.ones(4, 2))
     assert torch.isfinite(step).all()
     torch.testing.assert_close(step[0], step[3])  # a variance of 1, and the bias
+
+
+def test_each_class_has_a_term_of_its_own_in_the_model():
+    generator = torch.Generator().manual_seed(0)
+    rows, pulls = torch.randn(30, 6, generator=generator), torch.randn(6, 3, generator=generator)
+    gradient, weights = torch.randn(7, 3, generator=generator), torch.tensor([0.5, 2.0, 0.0])
+    common = Preconditioner.of(rows.T @ rows / 30, 3, 0.01)
+    steps = common(torch.cat([pulls, torch.zeros(1, 3)]))[:-1]
+    found = ClassPreconditioner.of(common, pulls, steps, weights)(gradient)
+    hessian = common.curvature * (rows.T @ rows / 30 + 0.01 / common.curvature * torch.eye(6))
+    for label, (weight, pull) in enumerate(zip(weights, pulls.T, strict=True)):
+        own = hessian + weight * torch.outer(pull, pull)
+        torch.testing.assert_close(
+            found[:-1, label], torch.linalg.solve(own, gradient[:-1, label]), rtol=1e-4, atol=1e-4
+        )
+    torch.testing.assert_close(found[-1], gradient[-1] / common.curvature)
+
+
+def test_metrics_share_one_preconditioner_for_a_strength():
+    inputs = task(**SHAPES["N > d"])
+    first, second = design_of(inputs), design_of(inputs)
+    assert first.preconditioner(10.0) is second.preconditioner(10.0)
+    assert first.preconditioner(10.0) is not first.preconditioner(1.0)
 
 
 def test_bias_is_not_penalised():

@@ -3,7 +3,7 @@ import pytest
 
 from preceptor.metrics import scatter as module
 from preceptor.metrics.sampling import content_hash, content_order, stratified_rows
-from preceptor.metrics.scatter import leading_eigenpairs, scatter
+from preceptor.metrics.scatter import largest_eigenvalue, leading_eigenpairs, scatter
 from tests.metrics.rival_cases import task
 
 
@@ -89,3 +89,31 @@ def test_a_sample_of_rows_gives_each_class_its_share():
     np.testing.assert_array_equal(np.sort(stratified_rows(hashes, labels, 4, 1751)), np.arange(1751))
     # A hash is as good as chance: the mean of the chosen is that of all.
     np.testing.assert_allclose(features[rows].mean(axis=0), 0, atol=0.3)
+
+
+@pytest.mark.parametrize(
+    "spectrum",
+    [0.9 ** np.arange(600), np.linspace(1, 0, 600), np.ones(600), np.eye(1, 600)[0], np.zeros(600)],
+    ids=["decay", "no gap", "all alike", "rank one", "zero"],
+)
+def test_the_largest_eigenvalue(spectrum):
+    turn = np.linalg.qr(np.random.default_rng(0).standard_normal((600, 600)))[0]
+    np.testing.assert_allclose(
+        largest_eigenvalue((turn * spectrum) @ turn.T), spectrum[0], rtol=1e-3, atol=1e-12
+    )
+    small = (turn[:200] * spectrum) @ turn[:200].T
+    np.testing.assert_allclose(
+        largest_eigenvalue(small), np.linalg.eigvalsh(small)[-1], rtol=1e-9, atol=1e-12
+    )
+
+
+def test_rows_are_hashed_once_for_all_metrics(monkeypatch):
+    calls = []
+    monkeypatch.setattr(module, "_latest", {})
+    monkeypatch.setattr(module, "content_hash", lambda rows: calls.append(len(rows)) or content_hash(rows))
+    inputs = task()
+    first = module.row_hashes(inputs["features"])
+    assert scatter(inputs["features"], inputs["labels"], 4)[1].hashes is first
+    assert calls == [120]
+    inputs["features"][0] += 1
+    assert (module.row_hashes(inputs["features"]) != first).sum() == 1

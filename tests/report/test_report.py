@@ -93,3 +93,25 @@ def test_a_damaged_ranking_says_so(ranking, tmp_path):
     (tmp_path / "other.json").write_text('{"rows": [], "colour": 1}')
     with pytest.raises(PreceptorError, match="is no ranking"):
         read_story(tmp_path / "other.json")
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "sentence"),
+    [
+        ("config.json", '{"a": 1}', "config.json is no run's: it names no classes; give the folder of a run"),
+        ("config.json", "[]", "config.json holds no JSON object; restore it or train again"),
+        ("result.json", '{"accu', "result.json is not valid JSON .*; restore it or train again"),
+        ("log.jsonl", "nonsense\n", "log.jsonl is not valid JSON .*; restore it or train again"),
+    ],
+)
+def test_a_damaged_run_says_so(pipeline_folder, file, text, sentence):
+    (pipeline_folder / "plain" / file).write_text(text)
+    with pytest.raises(PreceptorError, match=sentence):
+        read_story(pipeline_folder / "plain")
+
+
+def test_a_last_line_of_the_log_that_was_cut_short_is_left_out(pipeline_folder):
+    log = pipeline_folder / "plain" / "log.jsonl"
+    whole = read_story(pipeline_folder / "plain").runs[0]
+    log.write_text(log.read_text() + '{"epoch": 4, "te')
+    assert read_story(pipeline_folder / "plain").runs[0] == whole

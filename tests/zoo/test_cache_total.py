@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from preceptor.core import PreceptorError
 from preceptor.zoo import FeatureCache
 
 ROWS = np.ones((10, 100), np.float32)
@@ -107,3 +108,14 @@ def test_entries_of_other_processes_count(tmp_path: Path) -> None:
     assert 0 < stored(cache) <= cache.limit
     assert int((cache.root / ".total").read_text()) >= stored(cache)
     assert not list(cache.root.glob(".staging-*")) + list(cache.root.glob(".total-*"))
+
+
+def test_a_place_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file")
+    cache = FeatureCache(tmp_path / "taken")
+    assert cache.get("k") is None
+    for use in (lambda: cache.lock("k"), lambda: fill(cache, ["k"])):
+        with pytest.raises(
+            PreceptorError, match=r"cannot be written \(Not a directory\); set PRECEPTOR_CACHE to"
+        ):
+            use()

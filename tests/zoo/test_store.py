@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import pickle
 import threading
 import time
 from functools import partial
@@ -336,7 +337,9 @@ def test_load_teacher_splits_at_the_last_slash(zoo: Zoo, run: Path) -> None:
 
 
 def test_unknown_places_are_refused() -> None:
-    with pytest.raises(PreceptorError, match="cannot be a zoo"):
+    with pytest.raises(
+        PreceptorError, match=r"cannot be a zoo \(.*nonsense\); give a folder, or a URL such as s3://"
+    ):
         Zoo("nonsense://bucket/zoo")
     with pytest.raises(PreceptorError, match="needs a folder or a URL"):
         Zoo("")
@@ -355,3 +358,20 @@ def test_centers_are_stored_and_their_source_is_visible(any_zoo: Zoo, run: Path)
 def test_cards_survive_json(zoo: Zoo, run: Path) -> None:
     card = zoo.add(f"run:{run}", name="a")
     assert Card.model_validate_json(card.model_dump_json()) == card
+
+
+def test_a_store_that_cannot_be_reached_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stores raise exceptions of their own, such as botocore's NoCredentialsError."""
+    zoo = Zoo("memory://far/zoo")
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("Unable to locate credentials\nand much more")
+
+    monkeypatch.setattr(type(zoo.storage.filesystem.filesystem), "exists", fail)  # type: ignore[attr-defined]
+    with pytest.raises(
+        PreceptorError, match=r"far/zoo cannot be reached \(Unable to locate credentials\); check"
+    ):
+        zoo.exists()
+    zoo.storage = pickle.loads(pickle.dumps(zoo.storage))
+    with pytest.raises(PreceptorError, match="cannot be reached"):
+        zoo.exists()

@@ -21,6 +21,7 @@ from preceptor.cli.train import distill, train
 from preceptor.cli.use import export, predict
 from preceptor.cli.zoo import zoo_app
 from preceptor.core import PreceptorError
+from preceptor.files import explain
 
 IN_ORDER_OF_USE = (
     "demo",
@@ -72,9 +73,10 @@ def main() -> None:
     """Entry point: 0 done, 1 failed (one line says what and how to fix it), 2 wrong call."""
     try:
         app()
-    except (PreceptorError, OSError) as error:
-        typer.echo(f"preceptor: {error}", err=True)
-        sys.exit(1)
+    except PreceptorError as error:
+        _failed(str(error))
+    except OSError as error:
+        _failed(explain(error))
     except KeyboardInterrupt:
         _interrupted()
     except SystemExit as stop:
@@ -84,5 +86,9 @@ def main() -> None:
 
 
 def _interrupted() -> NoReturn:
-    typer.echo("preceptor: interrupted; what was finished is kept", err=True)
+    _failed("interrupted; what was finished is kept")
+
+
+def _failed(sentence: str) -> NoReturn:
+    typer.echo(f"preceptor: {' '.join(sentence.splitlines())}", err=True)
     sys.exit(1)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from preceptor.cli.console import emit_json, progress, say, show_table
+from preceptor.cli.task import OnBadImage, read_task
 
 if TYPE_CHECKING:
     from preceptor.core import Ranking, RankingRow
@@ -33,6 +34,7 @@ def rank(
     window: Annotated[
         str | None, typer.Option(help="Only a window of the classes: START:SIZE[@SEED].")
     ] = None,
+    on_bad_image: OnBadImage = "fail",
     engine: Annotated[str, typer.Option(help="local, or ray for many teachers in parallel.")] = "local",
     sample: Annotated[
         int | None, typer.Option(min=1, help="Assess on a stratified subset of so many samples.")
@@ -69,14 +71,17 @@ def rank(
 
     Example: preceptor rank zoo/ photos/ --metric all --sample 2000 --timeout 60 --out rankings/photos
     """
-    from preceptor.data import Task
     from preceptor.distill.devices import resolve_device
     from preceptor.rank import rank as rank_teachers
     from preceptor.rank.students import Student
     from preceptor.zoo import Zoo
 
-    teachers, task = Zoo(zoo), Task(data, classes=classes, window=window)
+    teachers, task = Zoo(zoo), read_task(data, classes, window, on_bad_image)
     metrics = tuple(metric or ["sinkhorn"])
+    if out is not None:
+        out.mkdir(
+            parents=True, exist_ok=True
+        )  # a place that cannot be written is told before the work, not after
     with _watch(metrics, by, len(teachers.names()), quiet=json) as on_row:
         ranking = rank_teachers(
             teachers,
@@ -122,7 +127,6 @@ def _keep(ranking: Ranking, out: Path | None, report: Path | None) -> None:
     if out is not None:
         from preceptor.files import write_atomically
 
-        out.mkdir(parents=True, exist_ok=True)
         write_atomically(out / "ranking.json", ranking.to_json().encode())
     if report is not None:
         from importlib import import_module

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from preceptor.cli.console import emit_json, say
+from preceptor.cli.task import OnBadImage, read_task
 
 
 def report(
@@ -24,16 +25,16 @@ def report(
     window: Annotated[
         str | None, typer.Option(help="Only a window of the classes: START:SIZE[@SEED].")
     ] = None,
+    on_bad_image: OnBadImage = "fail",
     json: Annotated[bool, typer.Option("--json", help="Print where the page lies as JSON.")] = False,
 ) -> None:
     """Write a run or a ranking as one self-contained HTML page.
 
     Example: preceptor report runs/birds --data photos/
     """
-    from preceptor.data import Task
     from preceptor.report import write_report
 
     target = out or (source if source.is_dir() else source.parent) / "report.html"
-    task = None if data is None else Task(data, classes=classes, window=window)
+    task = None if data is None else read_task(data, classes, window, on_bad_image)
     written = write_report(source, target, task=task)
     emit_json({"report": str(written), "bytes": written.stat().st_size}) if json else say(f"wrote {written}")

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from preceptor.cli.console import emit_json, say
+from preceptor.cli.task import OnBadImage, read_task
 from preceptor.cli.train import parse_options
 
 
@@ -37,6 +38,7 @@ def run(
     window: Annotated[
         str | None, typer.Option(help="Only a window of the classes: START:SIZE[@SEED].")
     ] = None,
+    on_bad_image: OnBadImage = "fail",
     validation: Annotated[
         float, typer.Option(help="Share of each training class that decides between teachers.")
     ] = 0.2,
@@ -52,11 +54,10 @@ def run(
 
     Example: preceptor run zoo/ photos/ --student mobilenet-0.5 --out runs/photos --top 2
     """
-    from preceptor.data import Task
     from preceptor.pipeline import run as run_pipeline
 
     result = run_pipeline(
-        zoo, Task(data, classes=classes, window=window), student=student, out=out, method=method,
+        zoo, read_task(data, classes, window, on_bad_image), student=student, out=out, method=method,
         metrics=tuple(metric or ["sinkhorn"]), top=top, recipe=recipe, validation=validation, seed=seed, device=device,
         resume=resume, report=report, notify=(lambda text: None) if json else say, **parse_options(option or []),
     )  # fmt: skip

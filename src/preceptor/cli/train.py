@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from preceptor.cli.console import emit_json, say
+from preceptor.cli.task import OnBadImage, read_task
 from preceptor.core import PreceptorError
 
 if TYPE_CHECKING:
-    from preceptor.data.task import Task
     from preceptor.distill.result import Result
 
 _RECIPE = "Recipe"
@@ -23,7 +23,7 @@ Out = Annotated[str | None, typer.Option("--out", help="The run folder.", rich_h
 Classes = Annotated[str | None, typer.Option(help="Only these classes: a,b,c.")]
 Window = Annotated[str | None, typer.Option(help="Only a window of the classes: START:SIZE[@SEED].")]
 RecipeName = Annotated[
-    str, typer.Option("--recipe", help="small, quick, adamw, cifar100, cub, cifar100-paper, cub-paper.",
+    str, typer.Option("--recipe", help="small, quick, adamw, cifar100, cub, paper, cub-paper.",
                       rich_help_panel=_RECIPE)
 ]  # fmt: skip
 Epochs = Annotated[int | None, typer.Option(help="Passes over the training set.", rich_help_panel=_RECIPE)]
@@ -81,6 +81,7 @@ def train(
     name: Annotated[str | None, typer.Option(help="Its name there.")] = None,
     classes: Classes = None,
     window: Window = None,
+    on_bad_image: OnBadImage = "fail",
     recipe: RecipeName = "small",
     epochs: Epochs = None,
     lr: Lr = None,
@@ -121,7 +122,9 @@ def train(
         raise typer.BadParameter("--zoo needs --out: the teacher is read from the run folder")
     from preceptor.distill.train import train as run_training
 
-    task = _task(data, classes, window)
+    if zoo is not None and name is not None:
+        _check_free(zoo, name)
+    task = read_task(data, classes, window, on_bad_image)
     result = run_training(
         task, student=arch, recipe=recipe, out=out, seed=seed, resume=resume, device=device,
         compile=compile_networks, graphs=graphs, tensorboard=tensorboard, checkpoint_every=checkpoint_every,
@@ -153,6 +156,7 @@ def distill(
     ] = False,
     classes: Classes = None,
     window: Window = None,
+    on_bad_image: OnBadImage = "fail",
     recipe: RecipeName = "small",
     epochs: Epochs = None,
     lr: Lr = None,
@@ -190,7 +194,8 @@ def distill(
     from preceptor.distill.schedules import distill as run_distillation
 
     result = run_distillation(
-        student, _task(data, classes, window), teacher, method, out, recipe=recipe, seed=seed, resume=resume,
+        student, read_task(data, classes, window, on_bad_image), teacher, method, out, recipe=recipe, seed=seed,
+        resume=resume,
         with_baseline=with_baseline, cache_teacher=cache_teacher, device=device, compile=compile_networks,
         graphs=graphs, tensorboard=tensorboard, checkpoint_every=checkpoint_every,
         **{**overrides, **parse_options(option or [])},
@@ -217,10 +222,11 @@ def _given(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _task(data: str, classes: str | None, window: str | None) -> Task:
-    from preceptor.data.task import Task
+def _check_free(zoo: str, name: str) -> None:
+    """Refuse a name that the zoo cannot take before hours of training, not after."""
+    from preceptor.zoo import Zoo
 
-    return Task(data, classes=classes, window=window)
+    Zoo(zoo).check_free(name)
 
 
 def _first_process() -> bool:
@@ -233,10 +239,8 @@ def _show(result: Result, as_json: bool, more: dict[str, Any]) -> None:
         path = None if result.path is None else str(result.path)
         emit_json({"run": path, "method": result.config["method"], **result.to_json(), **more})
         return
-    say(
-        f"test accuracy {100 * result.accuracy:.2f} % after {len(result.history)} epochs, "
-        f"{result.seconds:.1f} s"
-    )
+    epochs = "1 epoch" if len(result.history) == 1 else f"{len(result.history)} epochs"
+    say(f"test accuracy {100 * result.accuracy:.2f} % after {epochs}, {result.seconds:.1f} s")
     for note in result.notes:
         say(note)
     if result.path is not None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from preceptor.cli.console import emit_json, progress, say, show_table
+from preceptor.cli.task import OnBadImage, read_task
 from preceptor.cli.zoo_options import parse_preprocessing, read_classes
 from preceptor.core import PreceptorError
 
@@ -61,7 +62,7 @@ def add(
         str | None,
         typer.Option(metavar="DATA", help="Data with all its classes, to compute class centres from."),
     ] = None,
-    on_bad_image: Annotated[str, typer.Option(help="In that data: fail, or skip and name.")] = "fail",
+    on_bad_image: OnBadImage = "fail",
     accuracy: Annotated[float | None, typer.Option(help="On its own test set, from 0 to 1.")] = None,
     licence: Annotated[str | None, typer.Option(help="Of the weights, such as apache-2.0.")] = None,
     untrained: Annotated[bool, typer.Option("--untrained", help="Random weights, on purpose.")] = False,
@@ -92,7 +93,7 @@ def add(
             classes=read_classes(classes),
             weights=weights,
             preprocessing=parse_preprocessing(source, input_size, resize, crop, interpolation, mean, std),
-            centers_from=_task(centers_from, on_bad_image),
+            centers_from=None if centers_from is None else read_task(centers_from, None, None, on_bad_image),
             accuracy=accuracy,
             licence=licence,
             untrained=untrained,
@@ -231,17 +232,6 @@ def remove(zoo: ZooArgument, name: NameArgument, json_output: JsonOption = False
         emit_json({"removed": name})
     else:
         say(f"removed {name}")
-
-
-def _task(data: str | None, on_bad_image: str) -> Any:
-    if data is None:
-        return None
-    from preceptor.data import Task
-
-    task = Task(data, on_bad_image=on_bad_image)
-    for path in task.bad_images:
-        typer.echo(f"left out, cannot be read: {path}", err=True)
-    return task
 
 
 def _open(url: str) -> Zoo:

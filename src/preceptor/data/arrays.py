@@ -63,6 +63,8 @@ def labels_of(values: Any, rows: int, name: str) -> np.ndarray:
 def array_split(values: Any, labels: Any, name: str) -> Split:
     """A split over one array of samples and one of labels."""
     array = samples(values, f"{name}_x")
+    if not len(array):
+        raise PreceptorError(f"{name}_x is empty: there are no {name} samples; add some")
     return Split(ArrayStore(array), labels_of(labels, len(array), f"{name}_y"))
 
 
@@ -74,6 +76,8 @@ def read_npz(path: Path) -> tuple[Split, Split | None, tuple[str, ...]]:
             content = {key: archive[key] for key in KEYS if key in archive.files}
             present = archive.files
     except PreceptorError:
+        raise
+    except PermissionError:
         raise
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, KeyError, MemoryError) as error:
         raise PreceptorError(

@@ -86,7 +86,7 @@ def _class_folders(folder: Path) -> tuple[str, ...]:
 
 def _image_files(folder: Path) -> list[Path]:
     found = []
-    for base, folders, names in os.walk(folder):
+    for base, folders, names in os.walk(folder, onerror=_refuse):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         found += [
             Path(base) / name
@@ -96,8 +96,13 @@ def _image_files(folder: Path) -> list[Path]:
     return found
 
 
+def _refuse(error: OSError) -> None:
+    if isinstance(error, PermissionError):  # a folder that may not be read is not an empty one
+        raise error
+
+
 def _complaint(root: Path, files: list[ImageFile], count: int) -> str:
     first = [file for file in files if file.shape is None][:3]
     named = "; ".join(file.problem for file in first) + ("; …" if count > len(first) else "")
-    hint = "or leave them out with --on-bad-image skip"
-    return f"{count} of {len(files)} images in {root} are bad ({named}), {hint}"
+    found = f"{count} of {len(files)} images in {root} cannot be used: {named}"
+    return f"{found}; --on-bad-image skip leaves such files out and names them"

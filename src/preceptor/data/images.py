@@ -16,11 +16,14 @@ MAX_PIXELS = (
 MAX_FILE_BYTES = 256 * 2**20
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff"})
 # Only raster formats that Pillow decodes by itself: EPS, for one, would start another program.
-FORMATS = ("PNG", "JPEG", "MPO", "BMP", "GIF", "WEBP", "PPM", "TIFF")
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "PPM", "TIFF")  # Pillow opens MPO as JPEG
 
 
 def read_bytes(path: Path) -> bytes:
     """The file's content, refused above the size limit."""
+    if not path.is_file():
+        what = "is a folder" if path.is_dir() else "does not exist"
+        raise PreceptorError(f"{path} {what}; name an image file")
     size = path.stat().st_size
     if size > MAX_FILE_BYTES:
         raise PreceptorError(

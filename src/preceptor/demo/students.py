@@ -92,7 +92,7 @@ def gain_sentence(arm: Arm, plain: Arm) -> str:
     told = f"{arm.teacher} gained {gap:.1f} points" if gap > 0 else f"{arm.teacher} COST {-gap:.1f} points"
     if len(gaps) == 1:
         return f"{told} ({numbers}); one seed, so a point or two may be chance."
-    if min(gaps) < 0 < max(gaps):
+    if any(round(each, 1) * gap <= 0 for each in gaps):
         return f"{told} on average ({numbers}), but the {len(gaps)} seeds disagree: {_each(gaps)}. Do not count on it."
     return f"{told} on average over {len(gaps)} seeds ({numbers}), in each of them: {_each(gaps)}."
 

@@ -91,6 +91,11 @@ def _onnx_bytes(network: nn.Module, images: Tensor, saved: SavedRun, opset: int)
         path = Path(folder) / "model.onnx"
         exported.save(str(path), external_data=False)
         model = onnx.load(path)
+    found = next(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
+    if found != opset:  # torch's exporter leaves the graph as it was where it cannot convert
+        raise PreceptorError(
+            f"opset {opset} cannot be written for this network, only {found}; pass --opset {found}"
+        )
     for key, value in {
         "classes": json.dumps(saved.classes),
         "producer": "preceptor",
@@ -102,10 +107,11 @@ def _onnx_bytes(network: nn.Module, images: Tensor, saved: SavedRun, opset: int)
 
 
 def _quietly(network: nn.Module, images: Tensor, opset: int) -> Any:
-    """Run torch's exporter without its progress marks and its warnings about itself."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    """Run torch's exporter without its progress marks, its warnings about itself and failures that it survives."""
+    levels = {"torch.onnx": logging.ERROR, "onnxscript": logging.CRITICAL}
+    before = {name: logging.getLogger(name).level for name in levels}
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
     try:
         with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
@@ -120,7 +126,8 @@ def _quietly(network: nn.Module, images: Tensor, opset: int) -> Any:
                 verbose=False,
             )
     finally:
-        logger.setLevel(level)
+        for name, level in before.items():
+            logging.getLogger(name).setLevel(level)
 
 
 @torch.no_grad()

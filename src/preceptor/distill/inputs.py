@@ -45,7 +45,7 @@ def input_spec(split: Split, kind: str, image_size: int | None) -> InputSpec:
         return InputSpec((len(mean), image_size, image_size), tuple(mean.tolist()), _usable(std))
     if not split.uniform or split.image_shape is None:
         raise PreceptorError(
-            "the images differ in size; give the size to bring them to, such as image_size 224"
+            "the images differ in size; give the size to bring them to, such as image_size=224 (--image-size 224)"
         )
     return InputSpec(tuple(split.image_shape), tuple(mean.tolist()), _usable(std))
 

@@ -18,11 +18,12 @@ from preceptor.data.task import Task
 from preceptor.distill.devices import Fabric, hash_seed
 from preceptor.distill.inputs import InputSpec, Normalise
 from preceptor.distill.losses import METHODS, Context, Method
-from preceptor.distill.recipe import RECIPE_FIELDS, Recipe, resolve_recipe
+from preceptor.distill.recipe import RECIPE_FIELDS, Recipe, check_kind, resolve_recipe
 from preceptor.distill.teacher_side import TeacherSide
 from preceptor.models import build
 
 EVALUATION_BATCH = 512
+ABOVE_ZERO = ("temperature", "epsilon", "tolerance", "max_iterations", "queue_size", "width")  # ends of names
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ def settings(
             f"{unknown[0]!r} is neither a setting of a recipe nor an option of method {chosen.name} "
             f"({', '.join(sorted(known)) or 'it has none'}){hint}"
         )
+    _check_values(chosen, options)
     return Settings(resolved, chosen, {**resolved.method_options.get(chosen.name, {}), **options})
 
 
@@ -67,17 +69,37 @@ def method_class(method: str | type[Method]) -> type[Method]:
     return METHODS[method]
 
 
+def _check_values(method: type[Method], options: Mapping[str, Any]) -> None:
+    """Refuse values that no training could begin with: a word for a number, a temperature of 0."""
+    defaults = option_defaults(method)
+    for name, value in options.items():
+        default = defaults[name]
+        check_kind(name, value, type(default))
+        if not isinstance(default, int | float) or isinstance(default, bool):
+            continue
+        if name.endswith(ABOVE_ZERO) and value <= 0:
+            raise PreceptorError(f"{name} {value} came; a number above 0 was expected")
+        if name.endswith("weight") and value < 0:
+            raise PreceptorError(f"{name} {value} came; 0 or more was expected")
+
+
 def option_names(method: type[Method]) -> set[str]:
     """The options that a method takes, its parents' included where it passes them on."""
-    names: set[str] = set()
+    return set(option_defaults(method))
+
+
+def option_defaults(method: type[Method]) -> dict[str, Any]:
+    """The options of `option_names` with their defaults."""
+    defaults: dict[str, Any] = {}
     for owner in method.__mro__:
         if "__init__" not in owner.__dict__ or owner is Method:
             continue
         parameters = inspect.signature(owner.__dict__["__init__"]).parameters.values()
-        names |= {parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
-        if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        own = {entry.name: entry.default for entry in parameters if entry.kind is entry.KEYWORD_ONLY}
+        defaults = {**own, **defaults}  # the nearest class's default holds
+        if not any(entry.kind is entry.VAR_KEYWORD for entry in parameters):
             break  # this class passes nothing on to the ones it derives from
-    return names
+    return defaults
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from numbers import Integral, Real
 from typing import Any, Literal, get_args, get_type_hints
 
 from preceptor.core import PreceptorError
@@ -64,7 +65,7 @@ _CIFAR_PAPER = replace(_CIFAR, method_options={"sinkhorn": {"weight": 10.0, **_L
 
 RECIPES: dict[str, Recipe] = {
     "cifar100": _CIFAR,
-    "cub": replace(_CUB, method_options={"sinkhorn": {"weight": 100.0}}),
+    "cub": _CUB,
     "paper": _CIFAR_PAPER,
     "cifar100-paper": _CIFAR_PAPER,
     "cub-paper": replace(_CUB, method_options={"sinkhorn": {"weight": 100.0, **_LITERAL}}),
@@ -95,14 +96,39 @@ def resolve_recipe(recipe: Recipe | str, overrides: Mapping[str, Any] | None = N
     return recipe
 
 
+def check_kind(name: str, value: Any, kind: type) -> None:
+    """Refuse a setting that is not of the kind that its default is; a whole number may stand for any number."""
+    words = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
+    if kind not in words:
+        return
+    number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    right = {bool: isinstance(value, bool), int: number and isinstance(value, Integral), float: number}
+    if not right.get(kind, isinstance(value, str)):
+        raise PreceptorError(f"{name} {value!r} came; {words[kind]} was expected")
+
+
+def _check_kinds(recipe: Recipe) -> None:
+    for name, hint in get_type_hints(Recipe).items():
+        value, kinds = getattr(recipe, name), [kind for kind in get_args(hint) if kind is not type(None)]
+        if value is not None or type(None) not in get_args(hint):
+            check_kind(name, value, kinds[0] if len(kinds) == 1 else hint)
+    if not isinstance(recipe.milestones, tuple | list):
+        raise PreceptorError(
+            f"milestones {recipe.milestones!r} came; a list was expected, such as [0.5, 0.75]"
+        )
+    for milestone in recipe.milestones:
+        check_kind("the milestone", milestone, float)
+
+
 def _check(recipe: Recipe) -> None:
+    _check_kinds(recipe)
     hints = get_type_hints(Recipe)
     for name in ("optimizer", "lr_schedule", "precision"):
         value, allowed = getattr(recipe, name), get_args(hints[name])
         if value not in allowed:
             raise PreceptorError(f"{name} {value!r} is unknown; expected one of {', '.join(allowed)}")
-    for name in ("epochs", "batch_size", "accumulate"):
-        if getattr(recipe, name) < 1:
+    for name in ("epochs", "batch_size", "accumulate", "image_size"):
+        if getattr(recipe, name) is not None and getattr(recipe, name) < 1:
             raise PreceptorError(f"{name} {getattr(recipe, name)} came; at least 1 was expected")
     for name in ("lr", "mixup", "clip", "patience", "warmup_epochs", "weight_decay"):
         if getattr(recipe, name) < 0:

@@ -20,6 +20,7 @@ from preceptor.files import remove_leftovers, write_atomically
 
 # What may differ between a run and its resumption without changing what is computed.
 _CIRCUMSTANCES = frozenset({"versions", "command", "commit", "created", "hardware", "processes"})
+_NEEDED = frozenset({"arch", "classes", "input_shape", "mean", "std", "method"})  # to build its network again
 
 
 class RunFolder:
@@ -68,7 +69,13 @@ class RunFolder:
 
     def read_config(self) -> dict[str, Any]:
         """The run's config.json."""
-        return self._read(self.config_file)
+        config = self._read(self.config_file)
+        missing = sorted(_NEEDED - config.keys())
+        if missing:
+            raise PreceptorError(
+                f"{self.config_file} is no run's: it lacks {', '.join(missing)}; name the folder that --out was given"
+            )
+        return config
 
     def read_result(self) -> dict[str, Any] | None:
         """The run's result.json, or None while it is not finished."""
@@ -76,13 +83,16 @@ class RunFolder:
 
     def _read(self, file: Path) -> dict[str, Any]:
         try:
-            return json.loads(file.read_text(encoding="utf-8"))
+            values = json.loads(file.read_text(encoding="utf-8"))
         except FileNotFoundError:
             raise PreceptorError(
                 f"{self.path} is no run: it has no {file.name}; name the folder that --out was given"
             ) from None
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
             raise PreceptorError(f"{file} is not valid JSON ({error}); restore it or train again") from None
+        if not isinstance(values, dict):
+            raise PreceptorError(f"{file} holds no JSON object; restore it or train again")
+        return values
 
     def append_log(self, record: Mapping[str, Any]) -> None:
         """Add one line to log.jsonl in a single write."""
@@ -143,7 +153,7 @@ class RunFolder:
             )
         try:
             return load_file(self.model_file)
-        except SafetensorError as error:
+        except (SafetensorError, OSError) as error:
             raise PreceptorError(
                 f"{self.model_file} cannot be read ({error}); restore it or train again"
             ) from error

@@ -73,7 +73,10 @@ def predict(
     """
     saved = run if isinstance(run, SavedRun) else load_run(run)
     if len(saved.spec.shape) != 3:
-        raise PreceptorError(f"this run takes vectors of {saved.spec.shape[0]} numbers, and image files came")
+        raise PreceptorError(
+            f"this run takes vectors of {saved.spec.shape[0]} numbers, and image files came; name a run on images, or "
+            "ask this one in Python: load_run(…).network"
+        )
     pixels = [decode(read_bytes(Path(path)), str(path), saved.spec.shape[0]) for path in images]
     predictions: list[Prediction] = []
     for start in range(0, len(pixels), batch_size):

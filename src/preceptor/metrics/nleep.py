@@ -68,7 +68,9 @@ def _var_part(points: Array, wanted: int) -> Array:
     """Cluster numbers (N,): the cluster of largest scatter is cut at its mean, along its widest axis."""
     assignment = np.zeros(len(points), dtype=np.int64)
     smallest = 1e-10 * float(points.var(axis=0).sum())
-    heap: list[tuple[float, int, Array, int, float]] = []  # scatter, number, rows, widest axis, where to cut it
+    heap: list[
+        tuple[float, int, Array, int, float]
+    ] = []  # scatter, number, rows, widest axis, where to cut it
 
     def push(number: int, rows: Array) -> None:
         assignment[rows] = number

@@ -87,4 +87,6 @@ def _transport(
 def _unit_rows(points: Array, kind: Any) -> Array:
     """Rows divided by their norm, which is taken in float64: it can be out of float32's range."""
     norms = np.sqrt(np.einsum("nd,nd->n", points, points, dtype=np.float64))[:, None]
-    return np.divide(points, np.where(norms > 0, norms, 1.0), out=np.empty(points.shape, kind), casting="same_kind")
+    return np.divide(
+        points, np.where(norms > 0, norms, 1.0), out=np.empty(points.shape, kind), casting="same_kind"
+    )

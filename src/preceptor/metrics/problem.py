@@ -42,6 +42,32 @@ class Preconditioner:
 
 
 @dataclass(frozen=True)
+class ClassPreconditioner:
+    """The inverse of the model Hessian and, for each class, of a term of its own.
+
+    The samples of class c have far more weight p (1 - p) in its column's Hessian than the others have. The most
+    of what they add is along their mean: `weight_c pull_c pull_c^T`, inverted by Sherman and Morrison's formula.
+    It halves the gap of the first steps.
+    """
+
+    common: Preconditioner
+    steps: Tensor  # (d, C) what `common` makes of the pulls
+    shares: Tensor  # (C,) weight / (1 + weight <pull, step>)
+
+    @classmethod
+    def of(cls, common: Preconditioner, pulls: Tensor, steps: Tensor, weights: Tensor) -> ClassPreconditioner:
+        """From the pulls (d, C), what `common` makes of them, and the weights (C,)."""
+        return cls(common, steps, weights / (1 + weights * (pulls * steps).sum(dim=0)))
+
+    def __call__(self, gradient: Tensor) -> Tensor:
+        """The step that the model takes for a gradient (d + 1, C)."""
+        step = self.common(gradient)
+        along = (self.steps * gradient[:-1]).sum(dim=0)
+        step[:-1].addcmul_(self.steps, self.shares * along, value=-1)
+        return step
+
+
+@dataclass(frozen=True)
 class Problem:
     """Cross-entropy and penalty over the rows of some blocks. Parameters are (d + 1, C), the bias last."""
 

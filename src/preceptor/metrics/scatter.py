@@ -127,6 +127,31 @@ def leading_eigenpairs(matrix: Array, count: int) -> tuple[Array, Array]:
     return values[::-1][:count], vectors
 
 
+def largest_eigenvalue(matrix: Array, steps: int = 48) -> float:
+    """The largest eigenvalue of a symmetric positive matrix.
+
+    Exact up to 256 rows; above, Lanczos's method from a fixed start in float32 with every vector made orthogonal
+    to all before it. It comes from below, to about 0.2 % where eigenvalues crowd at the top.
+    """
+    size = len(matrix)
+    if size <= 256:
+        return float(np.linalg.eigvalsh(matrix)[-1])
+    single = matrix.astype(np.float32)
+    basis = np.zeros((steps, size), dtype=np.float32)
+    reduced = np.zeros((steps, steps))
+    vector = np.random.default_rng(0).standard_normal(size).astype(np.float32)
+    for step in range(steps):
+        basis[step] = vector / np.linalg.norm(vector)
+        vector = single @ basis[step]
+        reduced[: step + 1, step] = reduced[step, : step + 1] = basis[: step + 1] @ vector
+        image = np.linalg.norm(vector)
+        for _ in range(2):
+            vector -= (basis[: step + 1] @ vector) @ basis[: step + 1]
+        if np.linalg.norm(vector) <= 1e-5 * image:  # what is left is rounding: the space holds its own image
+            break
+    return float(np.linalg.eigvalsh(reduced[: step + 1, : step + 1])[-1])
+
+
 def membership(indices: Array, classes: int, kind: Any = np.float64) -> sparse.csr_array:
     """The sparse (C, N) matrix that sums rows by class: twenty times faster than a sort and a reduction."""
     entries = np.ones(len(indices), dtype=kind), (indices, np.arange(len(indices)))

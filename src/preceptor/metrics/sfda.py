@@ -9,7 +9,7 @@ import numpy as np
 
 from preceptor.metrics.inputs import Array, as_matrix, compact_labels
 from preceptor.metrics.linear_algebra import Cholesky
-from preceptor.metrics.scatter import BLOCK, Scatter, leading_eigenpairs, membership, scatter, working_type
+from preceptor.metrics.scatter import BLOCK, Scatter, largest_eigenvalue, membership, scatter, working_type
 
 RATE = 5.0  # a of the paper in lambda = exp(-a sigma)
 SMALLEST = 1e-10  # of lambda, as features with a large spread would leave no regularisation at all
@@ -52,12 +52,15 @@ def sfda(*, features: Any, labels: Any, **_unused: Any) -> float:
         return float(log_shares[indices].mean())
     means, others = moments.class_means, _means_of_others(moments.class_means)
     within = moments.covariance - _weighted_outer(means, moments.counts)
-    strength = max(float(np.exp(-RATE * leading_eigenpairs(within, 1)[0][0])), SMALLEST)
+    strength = max(float(np.exp(-RATE * largest_eigenvalue(within))), SMALLEST)
     jitter = _jitter(values, moments)
     first = _discriminant(within, means, log_shares, strength, jitter, moments.dimensions)
 
     own_log = np.concatenate(
-        [_log_probability(block, indices[rows], first) for rows, block in _blocks(values, moments, size=SCORED)]
+        [
+            _log_probability(block, indices[rows], first)
+            for rows, block in _blocks(values, moments, size=SCORED)
+        ]
     )
     unsure = np.flatnonzero(own_log < -SURE)
     if not len(unsure):  # no sample moves, so the second fit is the first

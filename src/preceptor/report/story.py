@@ -116,7 +116,27 @@ def _read_ranking(file: Path) -> Ranking:
 
 
 def _json(file: Path) -> dict[str, Any] | None:
-    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+    return _object(file.read_text(encoding="utf-8", errors="replace"), file) if file.exists() else None
+
+
+def _object(text: str, file: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(text)
+    except ValueError as error:
+        raise PreceptorError(f"{file} is not valid JSON ({error}); restore it or train again") from error
+    if not isinstance(values, dict):
+        raise PreceptorError(f"{file} holds no JSON object; restore it or train again")
+    return values
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    """A run's config.json; one that names no classes was written by something else."""
+    config = _json(folder / "config.json") or {}
+    if "classes" not in config:
+        raise PreceptorError(
+            f"{folder / 'config.json'} is no run's: it names no classes; give the folder of a run"
+        )
+    return config
 
 
 def _runs(folder: Path, pipeline: Mapping[str, Any] | None) -> list[Run]:
@@ -134,15 +154,17 @@ def _runs(folder: Path, pipeline: Mapping[str, Any] | None) -> list[Run]:
 
 
 def _label(folder: Path) -> str:
-    config = _json(folder / "config.json") or {}
+    config = _config(folder)
     return "plain student" if config.get("method") == "none" else str(config.get("method", folder.name))
 
 
 def _run(folder: Path, name: str) -> Run:
     log = folder / "log.jsonl"
-    lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
-    config = _json(folder / "config.json") or {}
-    return Run(name, config, _json(folder / "result.json"), [json.loads(line) for line in lines], folder)
+    lines = (
+        log.read_text(encoding="utf-8").split("\n")[:-1] if log.exists() else []
+    )  # a kill may cut the last
+    records = [_object(line, log) for line in lines]
+    return Run(name, _config(folder), _json(folder / "result.json"), records, folder)
 
 
 def _spent(run: Run) -> dict[str, Any]:

@@ -66,9 +66,18 @@ class FeatureCache:
 
     def lock(self, key: str) -> FileLock:
         """Held by the process that computes `key`, so that others wait for it instead of computing it too."""
-        folder = self.root / ".locks"
-        folder.mkdir(parents=True, exist_ok=True)
-        return FileLock(folder / f"{key}.lock")
+        return FileLock(self._make(self.root / ".locks") / f"{key}.lock")
+
+    def _make(self, folder: Path) -> Path:
+        """The folder, made where it is missing."""
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise PreceptorError(
+                f"the cache in {self.root} cannot be written ({error.strerror}); "
+                "set PRECEPTOR_CACHE to a folder of yours"
+            ) from error
+        return folder
 
     def get(self, key: str) -> Outputs | None:
         """What is stored under `key`, memory-mapped; None where there is nothing."""
@@ -77,7 +86,7 @@ class FeatureCache:
             os.utime(folder / _META)
             arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("features", "logits")}
             return Outputs(**arrays, labels=np.load(folder / "labels.npy"))
-        except FileNotFoundError:  # never there, or thrown out between two of these lines
+        except (FileNotFoundError, NotADirectoryError):  # never there, or thrown out between these lines
             return None
         except (ValueError, EOFError, OSError):
             discard(folder)  # damaged from outside; it can be computed again
@@ -85,7 +94,7 @@ class FeatureCache:
 
     def put(self, key: str, batches: Iterable[Rows], labels: np.ndarray, about: Mapping[str, Any]) -> Outputs:
         """Store outputs as their batches arrive; others see them whole or not at all. Returns them mapped."""
-        self.root.mkdir(parents=True, exist_ok=True)
+        self._make(self.root)
         if self.root not in _swept:
             sweep(self.root)
             _swept.add(self.root)

@@ -22,6 +22,7 @@ from preceptor.core import PreceptorError
 from preceptor.files import sync_folder, write_atomically
 from preceptor.zoo.card import CARD_FILE, INDEX_FILE, check_name
 from preceptor.zoo.limits import check_size
+from preceptor.zoo.reached import Reached
 from preceptor.zoo.staging import discard, hidden_path, sweep
 
 CLAIM_SECONDS = 3600  # an unfinished add this old is dead: an object store cannot say which process runs
@@ -71,10 +72,12 @@ def open_storage(url: str) -> Storage:
     try:
         filesystem, path = fsspec.core.url_to_fs(url, use_listings_cache=False)
     except (ValueError, ImportError) as error:
-        raise PreceptorError(f"{url!r} cannot be a zoo: {error}") from error
+        raise PreceptorError(
+            f"{url!r} cannot be a zoo ({error}); give a folder, or a URL such as s3://bucket/zoo"
+        ) from error
     if isinstance(filesystem, LocalFileSystem):
         return LocalStorage(Path(path))
-    return ObjectStorage(filesystem, path.rstrip("/"))
+    return ObjectStorage(Reached(filesystem, url), path.rstrip("/"))
 
 
 def exists_already(name: str) -> PreceptorError:

@@ -77,8 +77,7 @@ class Zoo:
 
         if centers is not None and centers_from is not None:
             raise PreceptorError("centers and centers_from came together; give one of them")
-        if self.storage.stamp(check_name(name)) is not None:
-            raise exists_already(name)
+        self.check_free(name)
         request = adding.parse_source(
             source,
             weights=None if weights is None else Path(weights),
@@ -99,6 +98,11 @@ class Zoo:
         )
         self.commit(prepared.card, prepared.files)
         return prepared.card
+
+    def check_free(self, name: str) -> None:
+        """Refuse a name that cannot be given to a new teacher."""
+        if self.storage.stamp(check_name(name)) is not None:
+            raise exists_already(name)
 
     def commit(self, card: Card, files: dict[str, bytes]) -> None:
         """Store a card and its files as one, then note it in the index."""

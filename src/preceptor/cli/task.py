@@ -1,0 +1,24 @@
+"""Reading a task, as all commands that take DATA do."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from preceptor.data.task import Task
+
+OnBadImage = Annotated[
+    str, typer.Option("--on-bad-image", help="Images that cannot be read: fail, or skip and name them.")
+]
+
+
+def read_task(data: str, classes: str | None, window: str | None, on_bad_image: str) -> Task:
+    """The task; images that were left out are named on standard error."""
+    from preceptor.data.task import Task
+
+    task = Task(data, classes=classes, window=window, on_bad_image=on_bad_image)
+    for path in task.bad_images:
+        typer.echo(f"left out, cannot be read: {path}", err=True)
+    return task
