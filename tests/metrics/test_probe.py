@@ -166,6 +166,13 @@ def test_each_class_has_a_term_of_its_own_in_the_model():
     torch.testing.assert_close(found[-1], gradient[-1] / common.curvature)
 
 
+def test_the_terms_of_the_classes_bring_the_first_step_closer(monkeypatch):
+    inputs = task(400, 60, classes=20, signal=0.5)
+    gap = fit(inputs, max_iterations=1).gap
+    monkeypatch.setattr("preceptor.metrics.lbfgs.OWN_CURVATURE", 0.0)
+    assert gap < 0.8 * fit(inputs, max_iterations=1).gap
+
+
 def test_metrics_share_one_preconditioner_for_a_strength():
     inputs = task(**SHAPES["N > d"])
     first, second = design_of(inputs), design_of(inputs)
