@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -44,3 +45,24 @@ def test_written_pages_are_up_to_date() -> None:
         [sys.executable, ROOT / "scripts/docs.py", "--check"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_number_of_methods_is_what_a_user_can_choose() -> None:
+    from preceptor.distill.losses import METHODS
+    from preceptor.distill.schedules import SCHEDULES
+
+    stages = {"refilled-embedding", "refilled-classifier", "sftn-teacher"}
+    assert stages <= set(METHODS)
+    count = len({*METHODS, *SCHEDULES} - stages - {"none"})
+    for page in ("README.md", "CHANGELOG.md"):
+        assert re.findall(r"(\d+) methods", (ROOT / page).read_text(encoding="utf-8")) == [str(count)]
+    assert count == 19, "docs/methods.md says nineteen"
+
+
+def test_the_demos_numbers_are_those_of_its_table() -> None:
+    from preceptor.demo import settings
+
+    default = next(line for line in str(settings.__doc__).splitlines() if "(the default)" in line)
+    alone, _, letters, _ = re.findall(r"\d+\.\d", default)
+    page = " ".join((ROOT / "docs/when-it-helps.md").read_text(encoding="utf-8").split())
+    assert f"{alone} % alone, {letters} % with a teacher that has only ever seen letters" in page

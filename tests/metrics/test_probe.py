@@ -1,3 +1,5 @@
+from importlib import import_module
+
 import numpy as np
 import pytest
 import torch
@@ -6,14 +8,16 @@ from sklearn.model_selection import LeaveOneOut, PredefinedSplit, cross_val_pred
 
 from preceptor.core import PreceptorError
 from preceptor.metrics import probe
-from preceptor.metrics.lbfgs import minimize
+from preceptor.metrics.lbfgs import minimize, minimize_together
 from preceptor.metrics.linear_probe import fit_probe, prepare
 from preceptor.metrics.probe import _deal
-from preceptor.metrics.problem import ClassPreconditioner, Preconditioner, Problem
+from preceptor.metrics.problem import ClassTerms, Preconditioner, Problem
 from preceptor.metrics.sampling import content_hash
 from preceptor.metrics.scatter import scatter
 from tests.metrics.rival_cases import task
 from tests.oracles.metrics import converged_probe, probe_loss, scaled
+
+module = import_module("preceptor.metrics.probe")  # the package holds the function of that name
 
 SHAPES = {
     "N > d": {"samples": 300, "dimensions": 20},
@@ -108,6 +112,36 @@ def test_rows_in_blocks_are_the_same_problem():
     torch.testing.assert_close(found.parameters, expected.parameters, atol=1e-3, rtol=1e-3)
 
 
+def test_problems_solved_together_know_nothing_of_each_other():
+    """One converges long before the other, and one block is theirs alone: still each is as if alone."""
+    inputs = task(**SHAPES["N > d"])
+    design, own = design_of(inputs), torch.from_numpy(inputs["labels"])[:, None]
+    model, cuts = design.preconditioner(10), (slice(0, 90), slice(90, 200), slice(200, 300))
+    problems = []
+    for parts, penalty in ((cuts[:2], 1.0), (cuts[1:], 1e-4), ((cuts[0], cuts[2]), 1e-2)):
+        labels = torch.cat([own[part] for part in parts])
+        rows = torch.cat([design.values[part] for part in parts])
+        sums = torch.zeros(4, 20).index_add(0, labels[:, 0], rows)
+        problems.append(Problem(tuple(design.values[part] for part in parts), labels, sums, penalty, model))
+    together = minimize_together(problems, 0.01, 200)
+    assert len({found.iterations for found in together}) > 1
+    for problem, found in zip(problems, together, strict=True):
+        alone = minimize(problem, 0.01, 200)
+        assert found.iterations == alone.iterations
+        torch.testing.assert_close(found.parameters, alone.parameters, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(found.logits, alone.logits, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("shape", ["N > d", "N < d", "many classes"])
+def test_folds_at_a_time_do_not_matter(monkeypatch, shape):
+    inputs = task(**SHAPES[shape] | {"signal": 0.3})
+    found = []
+    for together in (1, 2, 8):
+        monkeypatch.setattr(module, "TOGETHER", together)
+        found.append(probe(**inputs, tolerance=1e-4))
+    assert found[0] == found[1] == found[2]
+
+
 def test_a_singular_gram_matrix_can_precondition():
     gram = torch.zeros(3, 3)
     gram[0, 0] = 1
@@ -122,7 +156,7 @@ def test_each_class_has_a_term_of_its_own_in_the_model():
     gradient, weights = torch.randn(7, 3, generator=generator), torch.tensor([0.5, 2.0, 0.0])
     common = Preconditioner.of(rows.T @ rows / 30, 3, 0.01)
     steps = common(torch.cat([pulls, torch.zeros(1, 3)]))[:-1]
-    found = ClassPreconditioner.of(common, pulls, steps, weights)(gradient)
+    found = ClassTerms.of(pulls, steps, weights).correct(common(gradient), gradient)
     hessian = common.curvature * (rows.T @ rows / 30 + 0.01 / common.curvature * torch.eye(6))
     for label, (weight, pull) in enumerate(zip(weights, pulls.T, strict=True)):
         own = hessian + weight * torch.outer(pull, pull)
@@ -130,6 +164,13 @@ def test_each_class_has_a_term_of_its_own_in_the_model():
             found[:-1, label], torch.linalg.solve(own, gradient[:-1, label]), rtol=1e-4, atol=1e-4
         )
     torch.testing.assert_close(found[-1], gradient[-1] / common.curvature)
+
+
+def test_the_terms_of_the_classes_bring_the_first_step_closer(monkeypatch):
+    inputs = task(400, 60, classes=20, signal=0.5)
+    gap = fit(inputs, max_iterations=1).gap
+    monkeypatch.setattr("preceptor.metrics.lbfgs.OWN_CURVATURE", 0.0)
+    assert gap < 0.8 * fit(inputs, max_iterations=1).gap
 
 
 def test_metrics_share_one_preconditioner_for_a_strength():

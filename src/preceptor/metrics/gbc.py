@@ -44,8 +44,7 @@ def gbc(
     values, moments = scatter(features, indices, classes)
     if moments.total_variance == 0:
         return -float(classes * (classes - 1))
-    axes = moments.leading[1][:, :DIMENSIONS]
-    projected = values @ axes.astype(values.dtype) - moments.mean @ axes  # (N, k)
+    projected = moments.projected(values)[:, :DIMENSIONS]  # (N, k)
     members = membership(indices, classes)
     means = members @ projected / moments.counts[:, None]
     squares = members @ ((projected - means[indices]) ** 2)

@@ -33,7 +33,7 @@ def as_matrix(values: Any, name: str, *, rows: int | None = None, columns: int |
             raise PreceptorError(f"{name} has {array.shape[axis]} {word}; expected {expected}")
     # The sum is a single cheap pass and finite only if every entry is, save for overflow: then look at each.
     with np.errstate(over="ignore", invalid="ignore"):
-        total = array.sum()
+        total = (array @ np.ones(array.shape[1], dtype=array.dtype)).sum()
     if not np.isfinite(total) and not np.isfinite(array).all():
         bad = int((~np.isfinite(array)).any(axis=1).sum())
         raise PreceptorError(f"{name} has NaN or infinite values in {bad} of {len(array)} rows")

@@ -9,13 +9,13 @@ Logits are linear in the step, so the line search needs no product with the feat
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from preceptor.metrics.problem import ClassPreconditioner, Problem
+from preceptor.metrics.problem import Ask, ClassTerms, Problem, answer
 
 MEMORY = 10
 OWN_CURVATURE = 0.5  # share of p (1 - p) at the start that a class's own samples keep; 0.3 to 1 do alike
@@ -35,13 +35,37 @@ class Solution:
 
 def minimize(problem: Problem, tolerance: float, max_iterations: int) -> Solution:
     """The minimum of cross-entropy plus penalty, to a duality gap of `tolerance` times the loss."""
+    return minimize_together([problem], tolerance, max_iterations)[0]
+
+
+def minimize_together(problems: Sequence[Problem], tolerance: float, max_iterations: int) -> list[Solution]:
+    """The minimum of each problem. They know nothing of each other, but the products they ask for are shared."""
+    descents = [_descent(problem, tolerance, max_iterations) for problem in problems]
+    asks = {number: next(descent) for number, descent in enumerate(descents)}
+    solutions: dict[int, Solution] = {}
+    while asks:
+        kind = next(iter(asks.values())).kind
+        chosen = [number for number, ask in asks.items() if ask.kind == kind]
+        answers = answer([problems[number] for number in chosen], [asks[number] for number in chosen])
+        for number, found in zip(chosen, answers, strict=True):
+            try:
+                asks[number] = descents[number].send(found)
+            except StopIteration as end:
+                del asks[number]
+                solutions[number] = end.value
+    return [solutions[number] for number in range(len(problems))]
+
+
+def _descent(problem: Problem, tolerance: float, max_iterations: int) -> Generator[Ask, Tensor, Solution]:
+    """Asks for products with the features, one after the other, until it has the solution."""
     history: deque[_Pair] = deque(maxlen=MEMORY)
-    point, model = _ridge(problem)
-    gradient = _gradient(problem, model, point)
+    point, terms = yield from _ridge(problem)
+    gradient = yield from _gradient(problem, terms, point, tolerance)
     iteration = 0
-    while gradient.gap > tolerance * point.loss + 1e-9 and iteration < max_iterations:
+    while not gradient.small and iteration < max_iterations:
         direction = _inverse_hessian(gradient, history).mul_(-1)
-        line = _Line.of(problem, point, direction, problem.image(direction))
+        image = yield Ask("image", direction)
+        line = _Line.of(problem, point, direction, image)
         moved = line.descend(dot(gradient.plain, direction))
         if moved.loss >= point.loss:
             if not history:
@@ -50,14 +74,13 @@ def minimize(problem: Problem, tolerance: float, max_iterations: int) -> Solutio
             continue
         moved = _rescale(problem, moved)
         step, old, point = moved.parameters - point.parameters, gradient, moved
-        gradient = _gradient(problem, model, point)
+        gradient = yield from _gradient(problem, terms, point, tolerance)
         iteration += 1
-        if gradient.gap > tolerance * point.loss + 1e-9:
+        if not gradient.small:
             pair = _Pair.of(step, gradient, old)
             if pair.product > 0:
                 history.append(pair)
-    converged = gradient.gap <= tolerance * point.loss + 1e-9
-    return Solution(point.parameters, point.logits, point.loss, gradient.gap, iteration, converged)
+    return Solution(point.parameters, point.logits, point.loss, gradient.gap, iteration, gradient.small)
 
 
 @dataclass(frozen=True)
@@ -70,14 +93,10 @@ class _Point:
 
 @dataclass(frozen=True)
 class _Gradient:
-    model: ClassPreconditioner
     plain: Tensor
     gap: float
-
-    @cached_property
-    def preconditioned(self) -> Tensor:
-        """The step of the model for it, which the last gradient is never asked for."""
-        return self.model(self.plain)
+    small: bool  # whether the gap is within the tolerance
+    preconditioned: Tensor  # the step of the model for it; nothing where the gap is small, as none is taken
 
 
 @dataclass(frozen=True)
@@ -192,7 +211,7 @@ def _rescale(problem: Problem, point: _Point) -> _Point:
     return line.reach(best) if best.length else point
 
 
-def _ridge(problem: Problem) -> tuple[_Point, ClassPreconditioner]:
+def _ridge(problem: Problem) -> Generator[Ask, Tensor, tuple[_Point, ClassTerms]]:
     """The start, ridge regression on the labels at the scale that minimises the loss; and the model there."""
     samples, (classes, dimensions) = problem.samples, problem.sums.shape
     share = torch.bincount(problem.own[:, 0], minlength=classes).float() / samples
@@ -203,15 +222,16 @@ def _ridge(problem: Problem) -> tuple[_Point, ClassPreconditioner]:
     start = _Point(prior, logits, torch.softmax(logits, dim=1), loss)
     gradient = torch.zeros_like(prior)  # X^T (share - y) / N needs the sums of the classes only
     gradient[:-1] = (torch.outer(problem.sums.sum(dim=0), share) - problem.sums.T) / samples
-    direction = -problem.preconditioner(gradient)
-    line = _Line.of(problem, start, direction, problem.image(direction))
+    direction = -(yield Ask("step", gradient))
+    image = yield Ask("image", direction)
+    line = _Line.of(problem, start, direction, image)
     point = line.descend(dot(gradient, direction))
     point = point if point.loss < start.loss else start
     # A class pulls by its share of the samples times its mean, and its mean counts by share and p (1 - p).
     sure = point.probabilities.gather(1, problem.own)[:, 0]
     spread = torch.bincount(problem.own[:, 0], sure * (1 - sure), classes)
     weights = OWN_CURVATURE * spread / (samples * share.square()).clamp_min(0.25 / samples)
-    return point, ClassPreconditioner.of(problem.preconditioner, -gradient[:-1], direction[:-1], weights)
+    return point, ClassTerms.of(-gradient[:-1], direction[:-1], weights)
 
 
 def _residual(probabilities: Tensor, own: Tensor) -> Tensor:
@@ -239,7 +259,9 @@ def _inverse_hessian(gradient: _Gradient, history: deque[_Pair]) -> Tensor:
     return preconditioned
 
 
-def _gradient(problem: Problem, model: ClassPreconditioner, point: _Point) -> _Gradient:
+def _gradient(
+    problem: Problem, terms: ClassTerms, point: _Point, tolerance: float
+) -> Generator[Ask, Tensor, _Gradient]:
     """The gradient, and how far the loss can be above its minimum.
 
     `lse(z) >= <p, z> + H(p)`, with equality at p = softmax(z), bounds the minimum from below by
@@ -247,8 +269,11 @@ def _gradient(problem: Problem, model: ClassPreconditioner, point: _Point) -> _G
     bias to be within 1 of the present one for each class. Cross-entropy less H(p) is <residual, logits>, so
     that what remains of the difference is |gradient|^2 / (2 penalty), the bias apart.
     """
-    gradient = problem.pull(_residual(point.probabilities, problem.own))
+    gradient = yield Ask("pull", _residual(point.probabilities, problem.own))
     drift = float(gradient[-1].abs().sum())
     gradient[:-1].add_(point.parameters[:-1], alpha=problem.penalty)
     gap = dot(gradient[:-1], gradient[:-1]) / (2 * problem.penalty) + drift
-    return _Gradient(model, gradient, gap)
+    if gap <= tolerance * point.loss + 1e-9:
+        return _Gradient(gradient, gap, True, gradient.new_empty(0))
+    step = yield Ask("step", gradient)
+    return _Gradient(gradient, gap, False, terms.correct(step.contiguous(), gradient))

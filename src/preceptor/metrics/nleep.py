@@ -53,10 +53,9 @@ def nleep(
     values, moments = scatter(features, indices, classes)
     if moments.total_variance == 0:
         return log_expected_prediction(np.ones((len(features), 1)), indices, classes)
-    eigenvalues, axes = moments.leading
+    eigenvalues = moments.leading[0]
     kept = int(np.searchsorted(np.cumsum(eigenvalues), ENERGY * moments.total_variance)) + 1
-    axes = axes[:, : min(kept, AXES)]
-    projected = values @ axes.astype(values.dtype) - moments.mean @ axes
+    projected = moments.projected(values)[:, : min(kept, AXES)]
     # By content, and in units of the overall spread: the same bits whatever order the samples came in.
     points = projected[moments.order] / np.sqrt(moments.total_variance)
     wanted = max(1, min(components_per_class * classes, len(points) // SMALLEST_COMPONENT))

@@ -49,6 +49,14 @@ class Scatter:
         """The trace of the covariance."""
         return float(np.trace(self.covariance))
 
+    def projected(self, values: Array) -> Array:
+        """The centred values on the leading axes, (N, k); computed once for all metrics."""
+        if "projected" not in self.kept:
+            axes = self.leading[1]
+            self.kept["projected"] = values @ axes.astype(values.dtype) - self.mean @ axes
+        projected: Array = self.kept["projected"]
+        return projected
+
     @cached_property
     def leading(self) -> tuple[Array, Array]:
         """Up to 64 leading eigenvalues, largest first, and eigenvectors (r, k) of the covariance."""
