@@ -37,7 +37,7 @@ LANES_M, LANES_N = 8, 16  # M2 and N2: rows and columns that a warp holds side b
 REGISTERS_M, REGISTERS_N = 16, 2  # most of M1 and N1: 128 entries a thread
 HELD = 256 * 128  # largest kernel for the registers of one multiprocessor
 STREAMED_M, STREAMED_N = 4, 4  # M1 of a block of rows, and most of N1, where the kernel is streamed
-PAIRS = 12  # of iterations between two absorptions
+PAIRS, WIDE_PAIRS = 24, 12  # of iterations between two absorptions; where the range of costs is wide
 PREPARED = 16384  # costs that a program prepares at a time
 
 NARROW = tl.constexpr(40.0)  # bits between the costs: no entry that matters underflows within a round
@@ -56,7 +56,7 @@ def _held_kernel(  # type: ignore[no-untyped-def]
     value_ptr, alpha_ptr, beta_ptr, error_ptr, count_ptr,  # (B,), (B, m), (B, n), (B,), (B,)
     m, n, unit, epsilon, tolerance, max_iterations,
     M1: tl.constexpr, N1: tl.constexpr, WM: tl.constexpr, WN: tl.constexpr, M2: tl.constexpr, N2: tl.constexpr,
-    ROUND: tl.constexpr, WARM: tl.constexpr,
+    ROUND: tl.constexpr, WIDE_ROUND: tl.constexpr, WARM: tl.constexpr,
 ):  # fmt: skip
     """One problem whose kernel stays in registers."""
     problem = tl.program_id(0)
@@ -84,6 +84,7 @@ def _held_kernel(  # type: ignore[no-untyped-def]
     error = float("inf") + poison
     # Within a round entries that underflowed stay lost: in a wide range only an absorption tells the true error.
     wide = tl.load(extent_ptr + 1) > NARROW
+    whole_round = tl.where(wide, WIDE_ROUND, ROUND)
     searching = error > tolerance
     while searching:
         kernel, absorbed = absorb(g, pointers)
@@ -91,7 +92,7 @@ def _held_kernel(  # type: ignore[no-untyped-def]
         if wide:
             error = total(tl.abs(column_sums(kernel * as_rows(p)) - q))
             iterations += 1
-        left = ROUND
+        left = whole_round
         searching = (error > tolerance) & (iterations < max_iterations)
         while searching & (left > 0):
             # Eq. (20) once, then half of it again to measure the error of the columns.
@@ -114,7 +115,7 @@ def _held_kernel(  # type: ignore[no-untyped-def]
         g += z
         last_image -= z
         f = absorbed + tl.log2(u)
-        searching = searching | (wide & (left < ROUND))
+        searching = searching | (wide & (left < whole_round))
     f += poison
     g += poison
     dual = total(tl.where(i < m, f * p, 0.0)) + total(g * q)
@@ -219,7 +220,13 @@ def _tiling(m: int, n: int) -> dict[str, int]:
     if streamed:
         return {**tiling, "M1": STREAMED_M, "WM": 1, "BLOCK_M": tiles_m * LANES_M}
     registers_m = min(tiles_m, REGISTERS_M)
-    return {**tiling, "M1": registers_m, "WM": tiles_m // registers_m, "ROUND": PAIRS}
+    return {
+        **tiling,
+        "M1": registers_m,
+        "WM": tiles_m // registers_m,
+        "ROUND": PAIRS,
+        "WIDE_ROUND": WIDE_PAIRS,
+    }
 
 
 def solve_fused(
