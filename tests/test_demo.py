@@ -118,6 +118,20 @@ def test_a_second_call_trains_nothing_and_mends_what_is_damaged(
     assert sum("it was there already" in line for line in lines) == 6
 
 
+def test_the_students_learn_as_when_the_stated_numbers_were_measured(
+    told: tuple[dict[str, Any], list[str], Path],
+) -> None:
+    """Where this fails, draw again: see the table in `preceptor.demo.settings`."""
+    _, _, folder = told
+    (config,) = (
+        json.loads(file.read_text()) for file in (folder / "runs").glob("*letters*/seed-0/config.json")
+    )
+    assert config["method"] == "sinkhorn+probe"
+    measured = {"weight": 10.0, "temperature": 3.0, "schedule": "constant", "probe_weight": 1.0,
+                "probe_temperature": 4.0}  # fmt: skip
+    assert config["method_options"] == measured
+
+
 def arm(*accuracies: float, teacher: str | None = "t") -> Arm:
     return Arm(teacher, accuracies, tuple(Path(str(place)) for place in range(len(accuracies))))
 
