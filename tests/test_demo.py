@@ -127,8 +127,8 @@ def test_the_students_learn_as_when_the_stated_numbers_were_measured(
         json.loads(file.read_text()) for file in (folder / "runs").glob("*letters*/seed-0/config.json")
     )
     assert config["method"] == "sinkhorn+probe"
-    measured = {"weight": 10.0, "temperature": 3.0, "schedule": "constant", "probe_weight": 1.0,
-                "probe_temperature": 4.0}  # fmt: skip
+    measured = {"weight": 10.0, "temperature": 3.0, "epsilon": 0.1, "center": True, "schedule": "constant",
+                "probe_weight": 1.0, "probe_temperature": 4.0}  # fmt: skip
     assert config["method_options"] == measured
 
 
