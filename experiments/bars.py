@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from experiments.book import Book, Sample, chooser
+from experiments.book import NOT_RUN, Book, Sample, chooser
 from experiments.items import few, fig05, fig07, tab08, tab09
 
 REACHED, MISSED, UNKNOWN = "reached", "not reached", "not measured"
@@ -138,7 +138,9 @@ def orders(book: Book) -> list[Bar]:
     ]
     shown = ", ".join(f"{share:.0%}: {t:.2f} / {r:.2f}" for share, t, r in known_pairs) or "–"
     random = ", ".join(f"{share:.0%}: {r:.2f}" for share, _, r in known_pairs) or "–"
-    costs = ", ".join(f"{cost} {100 * value:.2f}" for cost, value in known.items())
+    costs = ", ".join(
+        f"{cost} {NOT_RUN if math.isnan(value) else f'{100 * value:.2f}'}" for cost, value in known.items()
+    )
     return [
         Bar("Tab. 9: NMI of the teacher's centres at least 0.7 and above a random network's at every overlap",
             judge(nmi), f"teacher / random: {shown}"),

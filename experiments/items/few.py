@@ -99,5 +99,9 @@ def _draw(book: Book, scale: Scale, choose, data: str, counts: list, folder: Pat
     if not drawn:
         plt.close(figure)
         return ""
-    axes[-1].legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
+    # Each axis has what was run; the first of a name stands for all.
+    entries = {
+        name: line for axis in axes for line, name in zip(*axis.get_legend_handles_labels(), strict=True)
+    }
+    axes[-1].legend(entries.values(), entries.keys(), fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
     return save_figure(figure, folder, f"few-{data}")

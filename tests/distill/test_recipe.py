@@ -39,9 +39,12 @@ def test_cosine_with_warm_up() -> None:
     assert learning_rate(recipe, 99, 10) == pytest.approx(0.5 * (1 + math.cos(math.pi * 79 / 80)))
 
 
-def test_cub_weighs_the_transport_term_by_100() -> None:
-    assert settings("sinkhorn", "cub", {}, "images").options == {"weight": 100.0}
-    assert settings("sinkhorn", "cub", {"weight": 3.0}, "images").options == {"weight": 3.0}
+@pytest.mark.parametrize(("recipe", "weight"), [("paper", 10.0), ("cub-paper", 100.0)])
+def test_the_papers_recipes_have_its_settings_of_the_method(recipe: str, weight: float) -> None:
+    options = settings("sinkhorn", recipe, {}, "images").options
+    assert (options["weight"], options["temperature"], options["schedule"]) == (weight, 3.0, "constant")
+    assert settings("sinkhorn", recipe, {"weight": 3.0}, "images").options == {**options, "weight": 3.0}
+    assert settings("sinkhorn+probe", recipe, {}, "images").options == {}
 
 
 def test_keywords_are_sorted_into_recipe_and_method() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from preceptor.data import Task
-from preceptor.demo.settings import METHOD, METHOD_OPTIONS, Settings
+from preceptor.demo.settings import METHOD, Settings
 from preceptor.distill.schedules import distill
 from preceptor.distill.train import train
 
@@ -75,7 +75,7 @@ def train_arm(
         if teacher is None:
             result = train(task, student=settings.arch, **shared)
         else:
-            result = distill(settings.arch, task, teacher, METHOD, **shared, **METHOD_OPTIONS)
+            result = distill(settings.arch, task, teacher, METHOD, **shared)
         notify(f"  {short or 'alone'}, seed {seed}: {100 * result.accuracy:.1f} %")
         accuracies.append(result.accuracy)
         paths.append(runs / f"seed-{seed}")

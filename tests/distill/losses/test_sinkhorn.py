@@ -156,7 +156,8 @@ def test_divergence_vanishes_where_both_sides_agree():
 def test_divergence_takes_off_half_of_both_self_distances():
     context = make_context(same=False)
     step = make_step("sinkhorn", context)
-    method = build("sinkhorn", context, value="divergence", weight=1.0, epsilon=0.5, schedule="constant")
+    options = {"weight": 1.0, "temperature": 3.0, "epsilon": 0.5, "schedule": "constant"}
+    method = build("sinkhorn", context, value="divergence", **options)
     student = oracle.softmax(step.student.logits.numpy(), 3.0)
     teacher = oracle.softmax(step.teacher.logits.numpy(), 3.0)
 
@@ -192,7 +193,7 @@ def test_schedules(schedule, factors):
 def test_sinkhorn_and_probe_is_the_sum_of_both():
     context = make_context(same=False)
     probe = Probe(torch.ones(3, 5), torch.arange(3.0), 0.0)
-    options = {"schedule": "linear-decay", "scale_cost": "mean"}
+    options = {"weight": 7.0, "temperature": 5.0, "schedule": "linear-decay", "scale_cost": "mean"}
     both = build("sinkhorn+probe", context, probe=probe, probe_weight=0.5, **options)
     step = make_step("sinkhorn+probe", context)
     terms = both(step)

@@ -152,7 +152,8 @@ class SinkhornProbe(Sinkhorn):
 
     ``ℓ(y, f_S) + weight · S_ε + probe_weight · τ_F² · KL(probe ‖ f_S)``: see `Sinkhorn` for the first two
     and their options, `ProbeDistillation` for the third. Not in the paper; the defaults of the probe term
-    are ours. Beside a probe, constant weights did better than falling ones (docs/results.md, the search).
+    are ours. Beside a probe, the soft and strong transport term that `Sinkhorn` has by default gained nothing, and
+    where it did not fall it did harm, so this one has the paper's weight, temperature and schedule (docs/choosing.md).
     """
 
     name = "sinkhorn+probe"
@@ -165,6 +166,8 @@ class SinkhornProbe(Sinkhorn):
         self,
         context: Context,
         *,
+        weight: float = 10.0,
+        temperature: float = 3.0,
         schedule: str = "constant",
         probe_weight: float = 1.0,
         probe_temperature: float = 4.0,
@@ -172,7 +175,7 @@ class SinkhornProbe(Sinkhorn):
         probe: Probe | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(context, schedule=schedule, **options)
+        super().__init__(context, weight=weight, temperature=temperature, schedule=schedule, **options)
         self.probe_weight, self.probe_temperature = probe_weight, probe_temperature
         fitted = probe_from(context, probe, penalty)
         self.register_buffer("probe_matrix", fitted.weight)
