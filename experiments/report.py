@@ -33,9 +33,27 @@ def page(book: Book, folder: Path) -> str:
         parts += [
             f"## {ITEMS[name].TITLE}",
             f"`python experiments/run.py {name}`",
-            ITEMS[name].section(book, folder),
+            folded(ITEMS[name].section(book, folder)),
         ]
     return "\n\n".join(parts) + "\n"
+
+
+def folded(section: str) -> str:
+    """The section with each table that has none of our numbers, of which a stranger learns nothing, as a line."""
+    parts: list[str] = []
+    for part in section.split("\n\n"):
+        head, *rest = part.splitlines() or [""]
+        cells = [cell.strip() for line in rest[1:] for cell in line.strip("| ").split("|")[1:]]
+        told = [cell for cell in cells if cell not in ("", "–")]
+        if not head.startswith("|") or not told or not all(NOT_RUN in cell for cell in told):
+            parts.append(part)
+            continue
+        name = head.split("|")[1].strip() or "the table"
+        if parts and parts[-1].startswith(f"*{NOT_RUN}: "):
+            parts[-1] = f"{parts[-1][:-1]}; {name}*"
+        else:
+            parts.append(f"*{NOT_RUN}: {name}*")
+    return "\n\n".join(parts)
 
 
 def _bars(book: Book) -> str:

@@ -141,6 +141,14 @@ def test_shorter_trainings_are_shown_where_there_are_no_others(tmp_path):
     assert "50.00 (1)" in fig05.section(Book(tmp_path), tmp_path)
 
 
+def test_tables_without_a_number_of_ours_are_a_line():
+    empty = "| {} | 100% |\n| --- | ---: |\n| none | 71.56 / not run yet |\n| kd | – |"
+    some = "| wrn-16-1 | 100% |\n| --- | ---: |\n| none | 71.56 / 73.24 (1) |\n| kd | not run yet |"
+    section = "\n\n".join(["Words.", some, empty.format("wrn-16-2"), empty.format("wrn-40-1"), "More words."])
+    wanted = "\n\n".join(["Words.", some, "*not run yet: wrn-16-2; wrn-40-1*", "More words."])
+    assert report.folded(section) == wanted
+
+
 def test_the_page_in_the_docs_is_what_the_rows_say(tmp_path):
     written = (results.ROOT / "docs" / "results.md").read_text()
     assert report.page(Book(), tmp_path / "figures") == written, "run python experiments/report.py"
