@@ -21,19 +21,25 @@ from preceptor.demo import Settings
 from preceptor.distill.train import train
 
 DRAWS = (5, 6, 7, 8)
+STRONG = {"weight": 100.0, "temperature": 6.0, "center": True}  # spelled out, so that rows stay what they say
+BEFORE = {"weight": 10.0, "temperature": 3.0, "center": True}
 CONSTANT, FALLING = {"schedule": "constant"}, {"schedule": "linear-decay"}
 ARMS: dict[str, tuple[str, dict[str, Any]]] = {
     "`none`": ("none", {}),
-    "`sinkhorn`": ("sinkhorn", FALLING),
-    "`sinkhorn`, `center=false`": ("sinkhorn", {**FALLING, "center": False}),
-    "`sinkhorn`, `schedule=constant`": ("sinkhorn", CONSTANT),
-    "`sinkhorn`, `schedule=constant center=false`": ("sinkhorn", {**CONSTANT, "center": False}),
-    "`sinkhorn`, `weight=30`": ("sinkhorn", {**FALLING, "weight": 30.0}),
-    "`sinkhorn`, `weight=30 temperature=6`": ("sinkhorn", {**FALLING, "weight": 30.0, "temperature": 6.0}),
+    "`sinkhorn`": ("sinkhorn", {**STRONG, **FALLING}),
+    "`sinkhorn`, `weight=10 temperature=3`": ("sinkhorn", {**BEFORE, **FALLING}),
+    "`sinkhorn`, `weight=10 temperature=3 schedule=constant center=false`": (
+        "sinkhorn", {**BEFORE, **CONSTANT, "center": False}),
+    "`sinkhorn`, `temperature=8`": ("sinkhorn", {**STRONG, **FALLING, "temperature": 8.0}),
+    "`sinkhorn`, `weight=30`": ("sinkhorn", {**STRONG, **FALLING, "weight": 30.0}),
+    "`sinkhorn`, `schedule=constant`": ("sinkhorn", {**STRONG, **CONSTANT}),
+    "`sinkhorn`, `center=false`": ("sinkhorn", {**STRONG, **FALLING, "center": False}),
     "`probe-kd`": ("probe-kd", {}),
-    "`sinkhorn+probe`": ("sinkhorn+probe", CONSTANT),
-    "`sinkhorn+probe`, `schedule=linear-decay`": ("sinkhorn+probe", FALLING),
-}
+    "`sinkhorn+probe`": ("sinkhorn+probe", {**BEFORE, **CONSTANT}),
+    "`sinkhorn+probe`, `schedule=linear-decay`": ("sinkhorn+probe", {**BEFORE, **FALLING}),
+    "`sinkhorn+probe`, `weight=100 temperature=6 schedule=linear-decay`": (
+        "sinkhorn+probe", {**STRONG, **FALLING}),
+}  # fmt: skip
 
 
 def school(task: Task, epochs: int, seed: int, settings: Settings, **options: Any) -> Any:
