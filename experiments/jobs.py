@@ -42,6 +42,10 @@ class Scale:
         """The architecture; a tiny one for smoke."""
         return TOY_NETWORKS[arch] if self.smoke else arch
 
+    def count(self, data: str, per_class: int) -> int:
+        """Labelled images a class; half of them all at most for smoke."""
+        return min(per_class, self.kind(data).per_class // 2) if self.smoke else per_class
+
     def tasks(self, data: str) -> list[int]:
         """The student's tasks."""
         return self.few(range(self.kind(data).tasks))

@@ -35,7 +35,7 @@ def setting(scale: Scale, data: str, count: int | None, task: int, seed: int, ti
     """All methods for one count, task and seed."""
     student, teacher = fig05.STUDENTS[data][0], fig05.TEACHERS[data]
     known = [] if count is not None else fig05.setting(scale, data, student, task, seed)
-    few = None if count is None else min(count, scale.kind(data).per_class // 2) if scale.smoke else count
+    few = None if count is None else scale.count(data, count)
     found = [job for job in known if job.name in METHODS]
     for method in METHODS:
         if any(job.name == method for job in known):

@@ -1,4 +1,8 @@
-"""Fig. 7 with Tab. 11: the double sliding window, metrics against what students reached in the end."""
+"""Fig. 7 with Tab. 11: the double sliding window, metrics against what students reached in the end.
+
+With all images, as in the paper, students of different teachers differ by little more than those of different seeds do.
+So there is a second ground truth: students of few images a class, where teachers matter.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +27,13 @@ NAME, TITLE = "fig07", "Fig. 7 and Tab. 11: assessment of teachers"
 ARCHS = {"cifar100": ("wrn-40-2", "resnet-18"), "cub200": ("mobilenet-1.0", "resnet-18")}
 STUDENTS = {"cifar100": "wrn-16-1", "cub200": "mobilenet-0.25"}
 TIERS = {"cifar100": 20, "cub200": 22}
+FEW, FEW_SEEDS = (
+    {"cifar100": 25},
+    2,
+)  # labelled images a class of the second ground truth, the mean of so many seeds
 SAMPLES = {"cifar100": 50, "cub200": 30}  # images a class in the compact file
 SCORES = "fig07-scores"
+KEY = ("data", "per_class", "task", "teacher", "teacher_task", "teacher_epochs")  # of a row of scores
 
 
 def teachers(scale: Scale, data: str) -> list[TeacherSpec]:
@@ -32,19 +41,31 @@ def teachers(scale: Scale, data: str) -> list[TeacherSpec]:
     return [scale.teacher(data, arch, task) for arch in ARCHS[data] for task in scale.tasks(data)]
 
 
+def truths(scale: Scale, data: str) -> dict[int | None, list[int]]:
+    """The ground truths of a data set: labelled images a class, None for all, and their seeds."""
+    few = {} if data not in FEW else {scale.count(data, FEW[data]): list(scale.seeds[:FEW_SEEDS])}
+    return {**few, None: [0]}
+
+
 def jobs(scale: Scale) -> list[Job]:
-    """A student of each teacher on each task, and one without; one seed."""
-    return [job for data in ARCHS for task in scale.tasks(data) for job in setting(scale, data, task)]
+    """A student of each teacher on each task, and one without, for each ground truth."""
+    return [job for data in ARCHS for per_class in truths(scale, data)
+            for some in settings(scale, data, per_class) for job in some]  # fmt: skip
 
 
-def setting(scale: Scale, data: str, task: int) -> list[Job]:
+def settings(scale: Scale, data: str, per_class: int | None) -> list[list[Job]]:
+    """The students of each task and seed of a ground truth."""
+    return [setting(scale, data, task, per_class, seed)
+            for seed in truths(scale, data)[per_class] for task in scale.tasks(data)]  # fmt: skip
+
+
+def setting(scale: Scale, data: str, task: int, per_class: int | None = None, seed: int = 0) -> list[Job]:
     """The students of one task, in the order of their teachers, the one without last."""
-    rest = {"tier": TIERS[data], "keep": True}
-    specs = teachers(scale, data)
-    found = [
-        distillation(scale, NAME, data, STUDENTS[data], "sinkhorn", spec, task, 0, **rest) for spec in specs
-    ]
-    return [*found, distillation(scale, NAME, data, STUDENTS[data], "none", ARCHS[data][0], task, 0, **rest)]
+    tier = TIERS[data] - (per_class is not None)
+    rest = {"tier": tier, "keep": per_class is None, "per_class": per_class}
+    pairs = [("sinkhorn", spec) for spec in teachers(scale, data)] + [("none", ARCHS[data][0])]
+    return [distillation(scale, NAME, data, STUDENTS[data], method, spec, task, seed, **rest)
+            for method, spec in pairs]  # fmt: skip
 
 
 # The compact file
@@ -56,20 +77,43 @@ def compact_path(lab: Lab, data: str) -> Path:
 
 
 def measure(lab: Lab) -> None:
-    """Write the compact file once all students are there; then score every teacher on every task from it."""
+    """Write the compact file once the students of a ground truth are there; then score every teacher from it."""
     for data in ARCHS:
-        some = [job for job in jobs(lab.scale) if job.data == data]
-        if not compact_path(lab, data).exists():
-            rows = done(lab, some)
-            if len(rows) < len(some):
-                print(f"fig07 {data}: {len(some) - len(rows)} students are missing, nothing to collect yet")
+        for per_class in truths(lab.scale, data):
+            known = truth(lab, data, per_class)
+            if known is None:
                 continue
-            collect(lab, data, {job: row["accuracy"] for job, row in rows.items()})
-        score(lab, data)
+            path = compact_path(lab, data)
+            held = {**np.load(path)} if path.exists() else teachers_outputs(lab, data)
+            if accuracy_key(per_class) not in held:
+                held[accuracy_key(per_class)] = known
+                held |= students_outputs(lab, data) if per_class is None else {}
+                path.parent.mkdir(parents=True, exist_ok=True)
+                np.savez_compressed(path, **held)
+                print(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB")
+            score(lab, data, per_class)
 
 
-def collect(lab: Lab, data: str, accuracy: dict[Job, float]) -> None:
-    """Features and logits of all teachers over a few images a class, in half precision; accuracies of students."""
+def accuracy_key(per_class: int | None) -> str:
+    """What the compact file calls a ground truth."""
+    return "accuracy" if per_class is None else f"accuracy_{per_class}"
+
+
+def truth(lab: Lab, data: str, per_class: int | None) -> np.ndarray | None:
+    """(tasks, teachers + 1), the student without a teacher last: means over seeds; None while some are missing."""
+    found = settings(lab.scale, data, per_class)
+    some = [job for line in found for job in line]
+    rows = done(lab, some)
+    if len(rows) < len(some):
+        few = "" if per_class is None else f", {per_class} images a class"
+        print(f"fig07 {data}{few}: {len(some) - len(rows)} students are missing, nothing to collect yet")
+        return None
+    accuracy = np.array([[rows[job]["accuracy"] for job in line] for line in found], dtype=np.float64)
+    return accuracy.reshape(-1, len(lab.scale.tasks(data)), accuracy.shape[1]).mean(0)
+
+
+def teachers_outputs(lab: Lab, data: str) -> dict[str, Any]:
+    """Features and logits of all teachers over a few images a class, in half precision."""
     source = lab.source(data)
     sample = source.train.per_class(SAMPLES[data], seed=0)
     specs = teachers(lab.scale, data)
@@ -83,11 +127,17 @@ def collect(lab: Lab, data: str, accuracy: dict[Job, float]) -> None:
         )
         held[f"teacher{place}_centers"] = lab.centers(spec).numpy()
     tasks = lab.scale.tasks(data)
-    truth = np.array(
-        [[accuracy[job] for job in setting(lab.scale, data, task)] for task in tasks], dtype=np.float64
-    )
-    held["accuracy"] = truth  # (tasks, teachers + 1), the student without a teacher last
-    own = sample.of_classes(source.kind.chosen(tasks[0]))
+    story = {"data": data, "teachers": [[s.arch, s.task, s.epochs] for s in specs], "tasks": tasks,
+             "chosen": {t: source.kind.chosen(t) for t in tasks}, "classes": source.classes,
+             "evidence": results.evidence()}  # fmt: skip
+    return {**held, "story": np.array(json.dumps(story))}
+
+
+def students_outputs(lab: Lab, data: str) -> dict[str, Any]:
+    """The same of the students of the first task, where their weights are at hand."""
+    source, tasks = lab.source(data), lab.scale.tasks(data)
+    own = source.train.per_class(SAMPLES[data], seed=0).of_classes(source.kind.chosen(tasks[0]))
+    held: dict[str, Any] = {}
     for place, job in enumerate(setting(lab.scale, data, tasks[0])):
         if not lab.student_path(job).exists():
             continue
@@ -96,19 +146,12 @@ def collect(lab: Lab, data: str, accuracy: dict[Job, float]) -> None:
         outputs = lab.outputs(network, data, own)
         held[f"student{place}_logits"] = outputs.logits.astype(np.float16)
         held[f"student{place}_features"] = outputs.features.astype(np.float16)
-    story = {"data": data, "teachers": [[s.arch, s.task] for s in specs], "tasks": tasks,
-             "chosen": {t: source.kind.chosen(t) for t in tasks}, "classes": source.classes,
-             "evidence": results.evidence()}  # fmt: skip
-    held["story"] = np.array(json.dumps(story))
-    path = compact_path(lab, data)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(path, **held)
-    print(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB")
+    return held
 
 
-def on_task(held: Any, place: int, chosen: list[int]) -> dict[str, np.ndarray]:
+def on_task(held: Any, place: int, chosen: list[int], per_class: int | None = None) -> dict[str, np.ndarray]:
     """What a metric takes, of one teacher on one task: labels counted from 0 in the task's order."""
-    rows = np.concatenate([np.flatnonzero(held["labels"] == c) for c in chosen])
+    rows = np.concatenate([np.flatnonzero(held["labels"] == c)[:per_class] for c in chosen])
     places = {c: k for k, c in enumerate(chosen)}
     return {
         "features": held[f"teacher{place}_features"][rows].astype(np.float32),
@@ -118,23 +161,27 @@ def on_task(held: Any, place: int, chosen: list[int]) -> dict[str, np.ndarray]:
     }
 
 
-def score(lab: Lab, data: str) -> None:
-    """One row for each teacher and task with the scores of all metrics that need no trained student."""
+def score(lab: Lab, data: str, per_class: int | None) -> None:
+    """One row for each teacher and task with the scores of all metrics that need no trained student.
+
+    Where students had few images a class, metrics see as many.
+    """
     path = lab.results / f"{SCORES}.jsonl"
     held = np.load(compact_path(lab, data))
     story = json.loads(str(held["story"]))
-    there = {(r["data"], r["task"], r["teacher"], r["teacher_task"]) for r in results.read(path)}
+    there = {tuple(r[name] for name in KEY) for r in results.read(path)}
+    truth = held[accuracy_key(per_class)]
     for line, task in enumerate(story["tasks"]):
         found = []
-        for place, (arch, teacher_task) in enumerate(story["teachers"]):
-            if (data, task, arch, teacher_task) in there:
+        for place, (arch, teacher_task, epochs) in enumerate(story["teachers"]):
+            if (data, per_class, task, arch, teacher_task, epochs) in there:
                 continue
-            given = on_task(held, place, story["chosen"][str(task)])
+            given = on_task(held, place, story["chosen"][str(task)], per_class)
             scores = {name: float(metric(**given)) for name, metric in METRICS.items()
                       if "student_logits" not in needs(name)}  # fmt: skip
             found.append({
-                "data": data, "task": task, "teacher": arch, "teacher_task": teacher_task, "scores": scores,
-                "accuracy": float(held["accuracy"][line, place]), "alone": float(held["accuracy"][line, -1]),
+                **dict(zip(KEY, (data, per_class, task, arch, teacher_task, epochs), strict=True)),
+                "scores": scores, "accuracy": float(truth[line, place]), "alone": float(truth[line, -1]),
                 "samples": len(given["labels"]), "seed": 0,
             })  # fmt: skip
         if found:
@@ -166,29 +213,36 @@ def section(book: Book, folder: Path) -> str:
     parts = ["The paper, on CUB: Pearson correlation between metrics and the accuracy of distilled students.",
              table(["paper", "task 1", "2", "3", "4", "5", "mean"], paper)]  # fmt: skip
     for data in ARCHS:
-        rows = [row for row in book.rows(SCORES, data=data)]
-        if not rows:
-            parts.append(f"{data}: *{NOT_RUN}*")
-            continue
-        tasks = sorted({row["task"] for row in rows})
-        found = {name: quality(rows, name) for name in rows[0]["scores"]}
-        ranked = sorted(found, key=lambda name: -found[name].get("pearson", -2))
-        lines = [[name, *(f"{found[name]['tasks'].get(task, float('nan')):.2f}" for task in tasks),
-                  *(f"{found[name].get(key, float('nan')):.2f}" for key in ("pearson", "spearman", "tau", "regret"))]
-                 for name in ranked]  # fmt: skip
-        parts.append(
-            f"Ours, {data}: {len({(r['teacher'], r['teacher_task']) for r in rows})} teachers, students "
-            f"{STUDENTS[data]} distilled with `sinkhorn`, one seed; metrics see {rows[0]['samples']} training images. "
-            "Pearson for each task; means of Pearson, Spearman and weighted Kendall; mean top-1 regret in points."
-        )
-        parts.append(
-            table([data, *(f"task {t + 1}" for t in tasks), "Pearson", "Spearman", "tau", "regret"], lines)
-        )
-        parts.append(_draw(rows, tasks, data, folder))
+        for per_class in truths(book.scale_of(NAME), data):
+            rows = book.rows(SCORES, data=data, per_class=per_class)
+            parts.append(_part(rows, data, per_class, folder))
     return "\n\n".join(parts)
 
 
-def _draw(rows: list[dict[str, Any]], tasks: list[int], data: str, folder: Path) -> str:
+def _part(rows: list[dict[str, Any]], data: str, per_class: int | None, folder: Path) -> str:
+    """The table and the figure of one ground truth."""
+    images = "all images" if per_class is None else f"{per_class} images a class"
+    if not rows:
+        return f"{data}, {images}: *{NOT_RUN}*"
+    tasks = sorted({row["task"] for row in rows})
+    found = {name: quality(rows, name) for name in rows[0]["scores"]}
+    ranked = sorted(found, key=lambda name: -found[name].get("pearson", -2))
+    lines = [[name, *(f"{found[name]['tasks'].get(task, float('nan')):.2f}" for task in tasks),
+              *(f"{found[name].get(key, float('nan')):.2f}" for key in ("pearson", "spearman", "tau", "regret"))]
+             for name in ranked]  # fmt: skip
+    seeds = "one seed" if per_class is None else f"the mean of {FEW_SEEDS} seeds"
+    text = (
+        f"Ours, {data}, {images}: {len({(r['teacher'], r['teacher_task']) for r in rows})} teachers of "
+        f"{rows[0]['teacher_epochs']} epochs, students {STUDENTS[data]} distilled with `sinkhorn`, {seeds}; metrics "
+        f"see {rows[0]['samples']} training images. "
+        "Pearson for each task; means of Pearson, Spearman and weighted Kendall; mean top-1 regret in points."
+    )
+    head = [f"{data}, {images}", *(f"task {t + 1}" for t in tasks), "Pearson", "Spearman", "tau", "regret"]
+    name = data if per_class is None else f"{data}-{per_class}"
+    return "\n\n".join([text, table(head, lines), _draw(rows, tasks, name, folder)])
+
+
+def _draw(rows: list[dict[str, Any]], tasks: list[int], figure_name: str, folder: Path) -> str:
     names = ("nce", "leep", "logme", "sinkhorn")
     figure, axes = plt.subplots(len(names), len(tasks), figsize=(1.9 * len(tasks), 6.5), squeeze=False)
     archs = list(dict.fromkeys(row["teacher"] for row in rows))
@@ -205,6 +259,6 @@ def _draw(rows: list[dict[str, Any]], tasks: list[int], data: str, folder: Path)
             axis.tick_params(labelsize=7)
             if name == names[0]:
                 axis.set_title(f"task {task + 1}", fontsize=9)
-    return save_figure(figure, folder, f"fig07-{data}") + (
+    return save_figure(figure, folder, f"fig07-{figure_name}") + (
         f"\n\nStars: {archs[0]}; triangles: {archs[-1]}; colours: the teacher's task. Metrics are scaled to 0…1."
     )

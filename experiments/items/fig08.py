@@ -51,7 +51,7 @@ def compare(held: Any, story: dict[str, Any], data: str) -> list[dict[str, Any]]
     alone = held[f"student{len(story['teachers'])}_logits"].astype(np.float32)
     order = _as_sampled(held, story["chosen"][str(task)])
     found = []
-    for place, (arch, teacher_task) in enumerate(story["teachers"]):
+    for place, (arch, teacher_task, _) in enumerate(story["teachers"]):
         given = fig07.on_task(held, place, story["chosen"][str(task)])
         own = held[f"student{place}_logits"].astype(np.float32)[order]
         features, labels = torch.from_numpy(given["features"]), torch.from_numpy(given["labels"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from experiments.book import Book
-from experiments.items import ITEMS
+from experiments.items import ITEMS, fig07
 from experiments.jobs import SMOKE
 
 from experiments import report, results, run
@@ -52,11 +52,16 @@ def test_the_page_shows_every_experiment_and_its_figures(folder):
 def test_the_compact_file_holds_teachers_and_ground_truth(folder):
     held = np.load(folder / "work" / "fig07-cifar100.npz")
     teachers, tasks = 4, 2
-    assert held["accuracy"].shape == (tasks, teachers + 1)
+    few = SMOKE.count("cifar100", fig07.FEW["cifar100"])
+    assert held["accuracy"].shape == held[f"accuracy_{few}"].shape == (tasks, teachers + 1)
     assert held["teacher3_features"].dtype == np.float16
     assert len(held["teacher0_features"]) == len(held["labels"])
     scores = results.read(folder / "results" / "fig07-scores.jsonl")
-    assert {row["accuracy"] for row in scores if row["data"] == "cifar100"} <= set(held["accuracy"].flatten())
+    for per_class, key in ((None, "accuracy"), (few, f"accuracy_{few}")):
+        some = [row for row in scores if row["data"] == "cifar100" and row["per_class"] == per_class]
+        assert [row["accuracy"] for row in some] == held[key][:, :-1].flatten().tolist()
+    samples = {row["per_class"]: row["samples"] for row in scores if row["data"] == "cifar100"}
+    assert samples[few] < samples[None]
 
 
 def test_toy_numbers_do_not_go_where_the_real_ones_are(tmp_path):
