@@ -22,18 +22,20 @@ class Trusted(Sinkhorn):
     """The transport term, weighted by how far the teacher, carried over to my classes, knows the labels.
 
     Free of its second marginal, the plan sends ``p_T`` to ``q = p_T softmax_n(-M_mn / epsilon)``: that is where the
-    term pulls the student. The weight of an image is ``q(y) / max_n q(n)``. With `floor` "agreement", the weight of
-    the term falls linearly to the share of training images on which the largest ``q`` is that of the label.
+    term pulls the student. The weight of an image is ``q(y) / max_n q(n)``, at `trust_temperature` where that is given;
+    the probe's term has the same of the probe's own guess. With `floor` "agreement", the weight of the term falls
+    linearly to the share of training images on which the largest ``q`` is that of the label.
     """
 
     name = "trusted"
 
     def __init__(
-        self, context: Context, *, trust: bool = True, floor: str = "none", probe_weight: float = 0.0,
-        probe_temperature: float = 4.0, probe: Probe | None = None, **options: Any,
+        self, context: Context, *, trust: bool = True, trust_temperature: float | None = None, floor: str = "none",
+        probe_weight: float = 0.0, probe_temperature: float = 4.0, probe: Probe | None = None, **options: Any,
     ) -> None:  # fmt: skip
         super().__init__(context, **options)
-        self.trust, self.floor = trust, None
+        self.trust, self.trusts_probe = trust, trust_temperature is not None
+        self.trust_temperature, self.floor = trust_temperature or self.temperature, None
         self.register_buffer("bridge", torch.softmax(-self.cost / self.epsilon, dim=1))
         if floor == "agreement" and context.train_outputs is not None:
             seen = context.train_outputs
@@ -57,14 +59,22 @@ class Trusted(Sinkhorn):
         teacher = teacher_of(step).logits
         rows = self.transport(teacher, step.student.logits)
         if self.trust:
-            carried = (teacher / self.temperature).softmax(1) @ self.bridge
-            rows = rows * carried.gather(1, step.labels[:, None])[:, 0] / carried.amax(1)
+            rows = rows * trust_in((teacher / self.trust_temperature).softmax(1) @ self.bridge, step.labels)
         factor = self.factor(step.progress)
         found = {"task": task_loss(step), "sinkhorn": self.weight * factor * row_mean(rows, step.weights)}
         if self.probe_weight:
             told = probe_rows(self.probe_matrix, self.probe_bias, step, self.probe_temperature)
+            if self.trust and self.trusts_probe:
+                features = teacher_of(step).features.to(self.probe_matrix.dtype)
+                guess = functional.linear(features, self.probe_matrix, self.probe_bias)
+                told = told * trust_in((guess / self.trust_temperature).softmax(1), step.labels)
             found["probe"] = self.probe_weight * factor * row_mean(told, step.weights)
         return found
+
+
+def trust_in(guess: Tensor, labels: Tensor) -> Tensor:
+    """How probable the label is beside the most probable class, for each row: (B,)."""
+    return guess.gather(1, labels[:, None])[:, 0] / guess.amax(1)
 
 
 class FadingProbe(ProbeDistillation):

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
-from experiments.variants import GraphedMgd, GraphedWcord, conditional_cost
+from experiments.variants import GraphedMgd, GraphedWcord, Trusted, conditional_cost, trust_in
 
 from preceptor.core import ModelOutput, Outputs
-from preceptor.distill.losses import Context, Step
+from preceptor.distill.losses import Context, Probe, Step
 from preceptor.distill.losses.mgd import MatchingGuided
 from preceptor.distill.losses.wcord import WassersteinContrastive
 
@@ -73,3 +75,42 @@ def test_the_conditional_cost_is_low_where_classes_meet():
     assert cost.argmin(1).tolist() == [1, 0, 2]
     carried = torch.softmax(-cost / 0.1, dim=1)  # what the free transport sends a certain teacher to
     torch.testing.assert_close(carried.diagonal()[2], torch.tensor(2.1 / 2.3), atol=1e-4, rtol=1e-4)
+
+
+def test_trust_is_in_what_the_teacher_says_of_the_label():
+    guess = torch.tensor([[0.6, 0.3, 0.1], [0.6, 0.3, 0.1], [0.2, 0.2, 0.6]])
+    torch.testing.assert_close(trust_in(guess, torch.tensor([0, 1, 2])), torch.tensor([1.0, 0.5, 1.0]))
+
+
+def test_trusted_terms_are_the_plain_ones_row_by_row():
+    context, step = pieces()
+    matrix = torch.rand(6, 5, generator=torch.Generator().manual_seed(3))
+    context = replace(context, train_outputs=Outputs(step.teacher.features.numpy(), step.teacher.logits.numpy(),
+                                                     step.labels.numpy()))  # fmt: skip
+    probe = Probe(torch.randn(5, 12, generator=torch.Generator().manual_seed(4)), torch.zeros(5), 0.0)
+    options = {
+        "cost": "shallow",
+        "matrix": matrix,
+        "weight": 2.0,
+        "temperature": 6.0,
+        "schedule": "linear-decay",
+    }
+    rest = {"probe": probe, "probe_weight": 3.0}
+    method = Trusted(context, trust_temperature=1.0, **options, **rest)
+    found = method(replace(step, progress=0.5))
+    carried = step.teacher.logits.softmax(1) @ (-matrix / 0.1).softmax(1)
+    rows = method.transport(step.teacher.logits, step.student.logits) * trust_in(carried, step.labels)
+    torch.testing.assert_close(found["sinkhorn"], rows.mean())  # weight 2, half way
+    plain = Trusted(context, trust=False, **options, **rest)(step)
+    guess = (step.teacher.features @ probe.weight.T).softmax(1)
+    alone = [Trusted(context, trust=False, **options, **rest)(only(step, row))["probe"] for row in range(32)]
+    torch.testing.assert_close(torch.stack(alone).mean(), plain["probe"])
+    wanted = 0.5 * (torch.stack(alone) * trust_in(guess, step.labels)).mean()
+    torch.testing.assert_close(found["probe"], wanted)
+
+
+def only(step, row):
+    """The step with one image."""
+    weights = torch.zeros_like(step.weights)
+    weights[row] = 1
+    return replace(step, weights=weights)
