@@ -135,6 +135,11 @@ def test_on_a_gpu_a_shape_that_comes_again_is_replayed_and_leaves_what_was_found
         assert answer.unsolved == 0
         torch.testing.assert_close(answer.value.cpu(), exact(given).value.float(), atol=2e-5, rtol=2e-5)
     torch.testing.assert_close(found[0].beta, found[2].beta, atol=1e-5, rtol=1e-4)
+    two = (first["p"][:2].cuda(), first["q"][:2].cuda(), first["cost"].cuda(), 0.1, 1e-4, 1000)
+    with torch.inference_mode():
+        for _ in range(2):  # the second is recorded
+            solve_large(*two)
+    torch.testing.assert_close(solve_large(*two).value, found[0].value[:2], atol=2e-5, rtol=2e-5)
     many = [problem(m=300, n=n) for n in range(260, 260 + 2 * recording.KEPT)]
     for given in many:
         solve_large(*(given[key].cuda() for key in ("p", "q", "cost")), 0.1, 1e-4, 1000)

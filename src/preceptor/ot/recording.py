@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 KEPT = 8  # recordings; each holds the memory of its buffers
+LARGEST = 2**23  # numbers among the inputs: with more, the device takes longer than the host anyhow
 
 
 class Staged(Protocol):
@@ -91,14 +92,15 @@ def stages(make: Callable[..., Staged], inputs: tuple[Tensor, ...], *settings: f
         yield _Plain(make(*inputs, *settings))
         return
     with recorded.lock:
-        for kept, given in zip(recorded.inputs, inputs, strict=True):
-            kept.copy_(given.detach())
+        with torch.inference_mode(False), torch.no_grad():
+            for kept, given in zip(recorded.inputs, inputs, strict=True):
+                kept.copy_(given)
         yield recorded
 
 
 def _find(make: Callable[..., Staged], inputs: tuple[Tensor, ...], settings: tuple) -> _Recorded | None:
     """A recording for these shapes on this stream, made when they come for the second time."""
-    if torch.cuda.is_current_stream_capturing():
+    if torch.cuda.is_current_stream_capturing() or sum(x.numel() for x in inputs) > LARGEST:
         return None
     stream = torch.cuda.current_stream(inputs[0].device)
     shapes = tuple(tuple(x.shape) for x in inputs)
@@ -107,7 +109,8 @@ def _find(make: Callable[..., Staged], inputs: tuple[Tensor, ...], settings: tup
         if key not in _recordings:
             _recordings[key] = None
         elif _recordings[key] is None:
-            _recordings[key] = _Recorded(make(*(x.detach().clone() for x in inputs), *settings))
+            with torch.inference_mode(False), torch.no_grad():  # or no later user could write to the buffers
+                _recordings[key] = _Recorded(make(*(x.clone() for x in inputs), *settings))
         _recordings.move_to_end(key)
         while len(_recordings) > KEPT:
             _recordings.popitem(last=False)
