@@ -30,6 +30,7 @@ ARMS: dict[str, tuple[str, dict[str, Any]]] = {
     "`sinkhorn`, `weight=10 temperature=3`": ("sinkhorn", {**BEFORE, **FALLING}),
     "`sinkhorn`, `weight=10 temperature=3 schedule=constant center=false`": (
         "sinkhorn", {**BEFORE, **CONSTANT, "center": False}),
+    "`sinkhorn`, `weight=30 temperature=3`": ("sinkhorn", {**BEFORE, **FALLING, "weight": 30.0}),
     "`sinkhorn`, `temperature=8`": ("sinkhorn", {**STRONG, **FALLING, "temperature": 8.0}),
     "`sinkhorn`, `weight=30`": ("sinkhorn", {**STRONG, **FALLING, "weight": 30.0}),
     "`sinkhorn`, `schedule=constant`": ("sinkhorn", {**STRONG, **CONSTANT}),
