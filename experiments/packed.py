@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -129,6 +130,20 @@ def _joined(parts: list[Tensor], dim: int, channels: bool = False) -> Tensor | N
     return torch.stack(grads, dim)
 
 
+def _outputs(network: nn.Module, images: Tensor) -> ModelOutput:
+    return network.outputs(images)
+
+
+def _outputs_without_maps(network: nn.Module, images: Tensor) -> ModelOutput:
+    return replace(network.outputs(images), maps=())
+
+
+@cache
+def _compiled(pass_of: Callable) -> Callable:
+    """Compiled once for all packs: networks of one form differ in their weights alone, which are inputs."""
+    return torch.compile(pass_of, dynamic=False)
+
+
 LessonKey = tuple[Tutor | None, type | None]
 Lesson = tuple[Tensor, ModelOutput | None]
 
@@ -196,13 +211,8 @@ class Pack:
 
     def _forward(self, network: nn.Module, methods: Sequence[Method]) -> Callable[[Tensor], ModelOutput]:
         """A pass of the network; without its maps where no method looks at them, which spares their gradients."""
-        looks = any(map(looks_at_maps, methods))
-
-        def outputs(images: Tensor) -> ModelOutput:
-            out = network.outputs(images)
-            return out if looks else replace(out, maps=())
-
-        return torch.compile(outputs, dynamic=False) if self.scene.compiled else outputs
+        pass_of = _outputs if any(map(looks_at_maps, methods)) else _outputs_without_maps
+        return partial(_compiled(pass_of) if self.scene.compiled else pass_of, network)
 
     def _precision(self) -> AbstractContextManager:
         if self.device.type != "cuda":

@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
-from experiments.packed import Pack, Scene, Student, Tutor
+from experiments.packed import Pack, Scene, Student, Tutor, _compiled
 from experiments.passes import clean_outputs, normalised
 from experiments.schedule import Schedule
 from experiments.variants import STAGES, stages_of
+from torch._dynamo.utils import counters
 
 from experiments import sources
 from preceptor import ot
@@ -182,3 +184,22 @@ def test_accuracy_is_the_share_of_right_answers(source):
         guess = student.network.eval()(normalised(test.pixels, source.mean, source.std)).argmax(1)
     assert student.accuracy == pytest.approx(float((guess == test.labels).float().mean()))
     assert student.network.training is False or student.accuracy > 0.2
+
+
+def test_networks_of_one_form_are_compiled_once_for_all_packs(source, monkeypatch):
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+    _compiled.cache_clear()
+    torch._dynamo.reset()
+    counters.clear()
+    graphs, weights = [], []
+    for compiled, seeds in ((False, (2, 3)), (True, (0, 1)), (True, (2, 3))):
+        teacher = tutor(source)
+        setting = replace(scene(source), compiled=compiled)
+        networks = [build("cnn-4", 5, setting.data.shape, seed=seed) for seed in seeds]
+        students = [Student(one, METHODS["sinkhorn"], tutor=teacher) for one in networks]
+        Pack(students, setting).train()
+        graphs.append(counters["stats"]["unique_graphs"])
+        weights.append([student.network.classifier.weight.detach().clone() for student in students])
+    _compiled.cache_clear()
+    assert graphs[0] == 0 < graphs[1] == graphs[2]
+    torch.testing.assert_close(weights[2], weights[0], atol=1e-5, rtol=1e-4)
