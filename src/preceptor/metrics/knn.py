@@ -66,13 +66,13 @@ def _credit(values: Array, moments: Scatter, indices: Array, rows: Array, neighb
     distances = torch.from_numpy(asked @ values.T)  # (Q, N)
     distances += torch.from_numpy(moments.energies.astype(kind))
     distances[torch.arange(len(rows)), torch.from_numpy(rows)] = torch.inf
-    nearest = torch.topk(distances, neighbors, dim=1, largest=False)
-    last = nearest.values[:, -1:]
+    found = torch.topk(distances, neighbors + 1, dim=1, largest=False)  # one more, which shows ties with the last
+    nearest, last, beyond = found.indices[:, :-1], found.values[:, -2:-1], found.values[:, -1:]
     slack = _rounding(moments, rows, kind)
     targets = torch.from_numpy(indices)
     votes = torch.zeros(len(rows), len(moments.counts), dtype=torch.float64)
-    votes.scatter_add_(1, targets[nearest.indices], torch.ones(nearest.indices.shape, dtype=torch.float64))
-    for row in torch.nonzero((distances <= last + slack).sum(dim=1) > neighbors).flatten().tolist():
+    votes.scatter_add_(1, targets[nearest], torch.ones(nearest.shape, dtype=torch.float64))
+    for row in torch.nonzero(beyond <= last + slack)[:, 0].tolist():
         votes[row] = _shared_votes(
             distances[row], targets, last[row] - slack[row], last[row] + slack[row], votes
         )

@@ -20,6 +20,7 @@ AXES = 32  # at most
 FLOOR = 1e-3  # of the mean variance, added to every component's variances
 SMALLEST_COMPONENT = 4  # samples a component must have on average
 TOLERANCE = 1e-3  # change of the mean log-likelihood at which the iterations stop
+NOTHING = math.exp(-60)  # a probability; denormal numbers in its place would slow every product down
 
 
 def nleep(
@@ -100,25 +101,22 @@ def _mixture_posterior(points: Array, assignment: Array, max_iterations: int) ->
     # (N, 2k + 1): one product with the posterior gives all sums of the M-step.
     moments = torch.cat([data, data**2, torch.ones(len(data), 1, dtype=data.dtype)], dim=1)
     floor = FLOOR * float(data.var(dim=0, correction=0).mean())
-    weights = torch.zeros(len(data), components, dtype=data.dtype)
-    weights[torch.arange(len(data)), torch.from_numpy(assignment)] = 1
-    total = torch.ones(len(data), 1, dtype=data.dtype)
+    posterior = torch.zeros(len(data), components, dtype=data.dtype)
+    posterior[torch.arange(len(data)), torch.from_numpy(assignment)] = 1
+    scores = torch.empty_like(posterior)
     previous = -np.inf
     for _ in range(max_iterations):
-        model = _maximization(moments, weights, total, floor)
-        total, likelihood = _expectation(moments, model, out=weights)
+        model = _maximization(moments, posterior, floor)
+        likelihood = _expectation(moments, model, scores, out=posterior)
         if abs(likelihood - previous) < TOLERANCE:
             break
         previous = likelihood
-    return (weights / total).numpy()
+    return posterior.numpy()
 
 
-def _maximization(moments: Tensor, weights: Tensor, total: Tensor, floor: float) -> Tensor:
-    """The components as rows (K, 2k + 1) whose products with `moments` are log P(component, point).
-
-    The posterior is `weights` / `total`; to divide the moments instead saves a pass over N x K numbers.
-    """
-    sums = torch.from_numpy(weights.numpy().T @ (moments / total).numpy())  # (K, 2k + 1)
+def _maximization(moments: Tensor, posterior: Tensor, floor: float) -> Tensor:
+    """The components as rows (K, 2k + 1) whose products with `moments` are log P(component, point)."""
+    sums = torch.from_numpy(posterior.numpy().T @ moments.numpy())  # (K, 2k + 1)
     mass = sums[:, -1] + 10 * torch.finfo(moments.dtype).eps
     means, squares = (sums[:, :-1] / mass[:, None]).chunk(2, dim=1)  # (K, k) each
     precision = 1 / ((squares - means**2).clamp_min(0) + floor)
@@ -127,13 +125,13 @@ def _maximization(moments: Tensor, weights: Tensor, total: Tensor, floor: float)
     return torch.cat([means * precision, -0.5 * precision, constant[:, None]], dim=1)
 
 
-def _expectation(moments: Tensor, model: Tensor, out: Tensor) -> tuple[Tensor, float]:
-    """Writes the posterior times its `total` (N, 1) to `out` (N, K); and the mean log-likelihood.
+def _expectation(moments: Tensor, model: Tensor, scores: Tensor, out: Tensor) -> float:
+    """Writes the posterior to `out` (N, K), by way of the log P in `scores`; returns the mean log-likelihood.
 
     The likelihood leaves out the constant of the Gaussian.
     """
-    np.matmul(moments.numpy(), model.numpy().T, out=out.numpy())
-    best = out.amax(dim=1, keepdim=True)
-    # Below e^-60 nothing matters, and denormal numbers would slow every later product down.
-    total = out.sub_(best).clamp_(min=-60).exp_().sum(dim=1, keepdim=True)
-    return total, float((best + total.log()).mean())
+    np.matmul(moments.numpy(), model.numpy().T, out=scores.numpy())
+    torch.softmax(scores, dim=1, out=out)
+    likelihood = float((scores.amax(dim=1) - out.amax(dim=1).log()).mean())
+    out.clamp_(min=NOTHING)
+    return likelihood
