@@ -66,7 +66,8 @@ def _credit(values: Array, moments: Scatter, indices: Array, rows: Array, neighb
     distances = torch.from_numpy(asked @ values.T)  # (Q, N)
     distances += torch.from_numpy(moments.energies.astype(kind))
     distances[torch.arange(len(rows)), torch.from_numpy(rows)] = torch.inf
-    found = torch.topk(distances, neighbors + 1, dim=1, largest=False)  # one more, which shows ties with the last
+    # One more than vote: it shows ties with the last of them.
+    found = torch.topk(distances, neighbors + 1, dim=1, largest=False)
     nearest, last, beyond = found.indices[:, :-1], found.values[:, -2:-1], found.values[:, -1:]
     slack = _rounding(moments, rows, kind)
     targets = torch.from_numpy(indices)
