@@ -20,7 +20,8 @@ from common import keep, kept, show
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from experiments.images import Images
-from experiments.packed import Pack, Scene, Student, Tutor
+from experiments.packed import Pack
+from experiments.pupils import Scene, Student, Tutor
 from experiments.schedule import Schedule
 
 from preceptor import Task

@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from experiments import results, sources
 from experiments.images import Images
 from experiments.jobs import Job, Scale, TeacherSpec
-from experiments.packed import Pack, Scene, Student, Tutor
+from experiments.packed import Pack
 from experiments.passes import clean_outputs
+from experiments.pupils import Scene, Student, Tutor
 from experiments.schedule import Schedule, small_set
 from experiments.variants import FINETUNE_RATE, conditional_cost, stages_of
 from preceptor import ot

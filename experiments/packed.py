@@ -14,138 +14,18 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field, replace
-from functools import cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from experiments.choirs import Choir, pass_of
 from experiments.images import Images
 from experiments.merged import Merged, can_merge
 from experiments.passes import clean_outputs, normalised
-from experiments.schedule import Schedule
-from preceptor.core import ModelOutput, Outputs
-from preceptor.distill.losses import Context, Method, Step
-
-
-@dataclass(eq=False)
-class Tutor:
-    """A teacher at work in a pack, and what methods are told about it."""
-
-    network: nn.Module
-    classes: tuple[str, ...]
-    centers: Tensor  # (C_T, d) means of its features over its own training set
-    outputs: Outputs  # its clean outputs over the students' training set
-
-
-@dataclass(eq=False)
-class Student:
-    """One training of a pack."""
-
-    network: nn.Module
-    method: type[Method]
-    options: dict[str, Any] = field(default_factory=dict)
-    tutor: Tutor | None = None
-    rate_scale: float = 1.0  # fine-tuning starts from a smaller rate
-    seed: int = 0  # of what its method draws
-    accuracy: float = float("nan")
-    final_loss: float = float("nan")
-
-
-@dataclass(frozen=True)
-class Scene:
-    """What all students of a pack share."""
-
-    data: Images
-    classes: tuple[str, ...]
-    mean: Tensor  # (C,)
-    std: Tensor  # (C,)
-    schedule: Schedule
-    seed: int  # of the order of images and their views
-    compiled: bool = False
-
-
-def context_of(scene: Scene, student: Student) -> Context:
-    """What the student's method may know before training."""
-    sample = normalised(scene.data.pixels[:2], scene.mean, scene.std)
-    was_training = student.network.training
-    with torch.no_grad():
-        shape = student.network.eval().outputs(sample)
-        taught = None if student.tutor is None else student.tutor.network.outputs(sample)
-    student.network.train(was_training)
-    context = Context(
-        student_classes=scene.classes, student_shape=shape, teacher_classes=(), teacher_shape=None,
-        teacher_classifier=None, teacher_bias=None, teacher_centers=None, train_outputs=None,
-        num_train=len(scene.data), seed=student.seed, train_labels=scene.data.labels.cpu(),
-    )  # fmt: skip
-    if student.tutor is None:
-        return context
-    head = student.tutor.network.classifier
-    return replace(
-        context, teacher_classes=student.tutor.classes, teacher_shape=taught,
-        teacher_classifier=head.weight.detach().float().cpu(), teacher_bias=head.bias.detach().float().cpu(),
-        teacher_centers=student.tutor.centers, train_outputs=student.tutor.outputs,
-    )  # fmt: skip
-
-
-@dataclass(eq=False)
-class Choir:
-    """Students that see the same images through networks of one architecture, merged into one."""
-
-    places: list[int]  # among the students of the pack
-    network: Merged | nn.Module  # merged, or the one student's own
-    forward: Callable[[Tensor], ModelOutput]
-
-    def parts(self, out: ModelOutput) -> list[ModelOutput]:
-        """What each student says, cut off from the network so that each loss has its own backward pass."""
-        if not isinstance(self.network, Merged):
-            return [_leaves(out)]
-        return [_leaves(self.network.part(out, place)) for place in range(len(self.places))]
-
-    def backward(self, out: ModelOutput, parts: list[ModelOutput]) -> None:
-        """Carry the gradients that the losses left at the parts through the network."""
-        pairs = [
-            (out.logits, _joined([p.logits for p in parts], 0)),
-            (out.features, _joined([p.features for p in parts], 1)),
-        ]
-        pairs += [(m, _joined([p.maps[k] for p in parts], 1, True)) for k, m in enumerate(out.maps)]
-        pairs = [(value, grad.view_as(value)) for value, grad in pairs if grad is not None]
-        if pairs:
-            torch.autograd.backward([value for value, _ in pairs], [grad for _, grad in pairs])
-
-
-def _leaves(out: ModelOutput) -> ModelOutput:
-    maps = tuple(m.detach().requires_grad_() for m in out.maps)
-    return ModelOutput(maps, out.features.detach().requires_grad_(), out.logits.detach().requires_grad_())
-
-
-def _joined(parts: list[Tensor], dim: int, channels: bool = False) -> Tensor | None:
-    """The gradients of parts of one tensor together; None where no loss used any of them."""
-    if all(part.grad is None for part in parts):
-        return None
-    grads = [torch.zeros_like(part) if part.grad is None else part.grad for part in parts]
-    if channels:
-        return torch.cat(grads, dim).contiguous(memory_format=torch.channels_last)
-    return torch.stack(grads, dim)
-
-
-def _outputs(network: nn.Module, images: Tensor) -> ModelOutput:
-    return network.outputs(images)
-
-
-def _outputs_without_maps(network: nn.Module, images: Tensor) -> ModelOutput:
-    return replace(network.outputs(images), maps=())
-
-
-@cache
-def _compiled(pass_of: Callable) -> Callable:
-    """Compiled once for all packs: networks of one form differ in their weights alone, which are inputs."""
-    return torch.compile(pass_of, dynamic=False)
-
-
-LessonKey = tuple[Tutor | None, type | None]
-Lesson = tuple[Tensor, ModelOutput | None]
+from experiments.pupils import Lesson, LessonKey, Scene, Student, context_of, lesson_key, looks_at_maps
+from preceptor.core import ModelOutput
+from preceptor.distill.losses import Step
 
 
 class Pack:
@@ -177,7 +57,7 @@ class Pack:
             tutor: [m for m, s in zip(self.methods, students, strict=True) if s.tutor is tutor]
             for tutor in self.tutors
         }
-        self.teach = {tutor: self._forward(tutor.network, some) for tutor, some in learners.items()}
+        self.teach = {tutor: pass_of(tutor.network, some, scene.compiled) for tutor, some in learners.items()}
         self.choirs = self._choirs(merged)
         owners = [(c.network, students[c.places[0]].rate_scale) for c in self.choirs]
         owners += [(m, s.rate_scale) for m, s in zip(self.methods, students, strict=True)]
@@ -206,13 +86,8 @@ class Pack:
             networks = [self.students[place].network for place in places]
             network = networks[0] if len(networks) == 1 else Merged(networks, sample).to(self.device)
             methods = [self.methods[place] for place in places]
-            choirs.append(Choir(places, network, self._forward(network, methods)))
+            choirs.append(Choir(places, network, pass_of(network, methods, self.scene.compiled)))
         return choirs
-
-    def _forward(self, network: nn.Module, methods: Sequence[Method]) -> Callable[[Tensor], ModelOutput]:
-        """A pass of the network; without its maps where no method looks at them, which spares their gradients."""
-        pass_of = _outputs if any(map(looks_at_maps, methods)) else _outputs_without_maps
-        return partial(_compiled(pass_of) if self.scene.compiled else pass_of, network)
 
     def _precision(self) -> AbstractContextManager:
         if self.device.type != "cuda":
@@ -381,13 +256,3 @@ class Pack:
             student.accuracy = float((logits.argmax(1) == data.labels).float().mean())
             if not bool(logits.isfinite().all()) or not math.isfinite(student.final_loss):
                 student.accuracy = float("nan")
-
-
-def looks_at_maps(method: Method) -> bool:
-    """Whether a loss may take gradients to feature maps; the branches of SFTN's teacher do, without a need."""
-    return "maps" in method.needs or hasattr(method, "branches")
-
-
-def lesson_key(student: Student, method: Method) -> LessonKey:
-    """Students with one key see the same images and the same answers of one teacher."""
-    return student.tutor, None if type(method).expand is Method.expand else type(method)

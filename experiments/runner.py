@@ -13,8 +13,9 @@ import torch
 from experiments import results
 from experiments.jobs import Job, TeacherSpec
 from experiments.lab import Lab, save, teachers_of
-from experiments.packed import Pack, Scene, Tutor
+from experiments.packed import Pack
 from experiments.plan import Pace, Part, packs
+from experiments.pupils import Scene, Tutor
 from experiments.variants import PROBED
 
 

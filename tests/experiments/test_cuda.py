@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from experiments.packed import Pack, Student
+from experiments.packed import Pack
+from experiments.pupils import Student
 
 from experiments import sources
 from preceptor.distill.losses import METHODS, Method

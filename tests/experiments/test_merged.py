@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 from experiments.merged import Merged, can_merge
-from experiments.packed import Pack, Student
+from experiments.packed import Pack
+from experiments.pupils import Student
 from torch import nn
 
 from experiments import sources

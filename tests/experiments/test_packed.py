@@ -6,8 +6,10 @@ from functools import partial
 
 import pytest
 import torch
-from experiments.packed import Pack, Scene, Student, Tutor, _compiled
+from experiments.choirs import _compiled
+from experiments.packed import Pack
 from experiments.passes import clean_outputs, normalised
+from experiments.pupils import Scene, Student, Tutor
 from experiments.schedule import Schedule
 from experiments.variants import STAGES, stages_of
 from torch._dynamo.utils import counters
