@@ -8,7 +8,8 @@ import pytest
 
 from preceptor.core import PreceptorError
 from preceptor.distill.losses import METHODS
-from preceptor.distill.prepare import option_defaults, option_names, settings
+from preceptor.distill.losses.table import default_options
+from preceptor.distill.prepare import settings
 from preceptor.distill.recipe import RECIPE_FIELDS, RECIPES, Recipe, learning_rate, resolve_recipe
 from preceptor.distill.train import train
 
@@ -61,7 +62,7 @@ def test_a_presets_augmentation_is_for_images() -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_no_option_of_a_method_is_taken_for_something_else(name: str) -> None:
     others = RECIPE_FIELDS | set(inspect.signature(train).parameters)
-    assert not option_names(METHODS[name]) & others
+    assert not default_options(METHODS[name]).keys() & others
 
 
 @pytest.mark.parametrize(
@@ -118,4 +119,4 @@ def test_whole_numbers_and_numpys_pass_for_numbers() -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_methods_own_defaults_are_not_refused(name: str) -> None:
-    settings(name, "small", option_defaults(METHODS[name]), "images")
+    settings(name, "small", default_options(METHODS[name]), "images")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,6 +17,7 @@ from preceptor.data.task import Task
 from preceptor.distill.devices import Fabric, hash_seed
 from preceptor.distill.inputs import InputSpec, Normalise
 from preceptor.distill.losses import METHODS, Context, Method
+from preceptor.distill.losses.table import default_options
 from preceptor.distill.recipe import RECIPE_FIELDS, Recipe, check_kind, resolve_recipe
 from preceptor.distill.teacher_side import TeacherSide
 from preceptor.models import build
@@ -45,8 +45,8 @@ def settings(
     resolved = resolve_recipe(recipe, overrides)
     if kind == "vectors" and "augment" not in overrides:
         resolved = replace(resolved, augment=None)  # a preset's augmentation is for images
-    known = option_names(chosen)
-    unknown = sorted(set(options) - known)
+    known = default_options(chosen)
+    unknown = sorted(options.keys() - known.keys())
     if unknown:
         near = difflib.get_close_matches(unknown[0], [*known, *RECIPE_FIELDS], n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
@@ -71,7 +71,7 @@ def method_class(method: str | type[Method]) -> type[Method]:
 
 def _check_values(method: type[Method], options: Mapping[str, Any]) -> None:
     """Refuse values that no training could begin with: a word for a number, a temperature of 0."""
-    defaults = option_defaults(method)
+    defaults = default_options(method)
     for name, value in options.items():
         default = defaults[name]
         check_kind(name, value, type(default))
@@ -81,25 +81,6 @@ def _check_values(method: type[Method], options: Mapping[str, Any]) -> None:
             raise PreceptorError(f"{name} {value} came; a number above 0 was expected")
         if name.endswith("weight") and value < 0:
             raise PreceptorError(f"{name} {value} came; 0 or more was expected")
-
-
-def option_names(method: type[Method]) -> set[str]:
-    """The options that a method takes, its parents' included where it passes them on."""
-    return set(option_defaults(method))
-
-
-def option_defaults(method: type[Method]) -> dict[str, Any]:
-    """The options of `option_names` with their defaults."""
-    defaults: dict[str, Any] = {}
-    for owner in method.__mro__:
-        if "__init__" not in owner.__dict__ or owner is Method:
-            continue
-        parameters = inspect.signature(owner.__dict__["__init__"]).parameters.values()
-        own = {entry.name: entry.default for entry in parameters if entry.kind is entry.KEYWORD_ONLY}
-        defaults = {**own, **defaults}  # the nearest class's default holds
-        if not any(entry.kind is entry.VAR_KEYWORD for entry in parameters):
-            break  # this class passes nothing on to the ones it derives from
-    return defaults
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,14 @@ from preceptor.distill.losses import METHODS, Method
 def default_options(method: type[Method]) -> dict[str, object]:
     """The options of a method with their defaults, those it takes over from another method first."""
     found: dict[str, object] = {}
-    for kind in reversed(method.__mro__):
-        if issubclass(kind, Method) and "__init__" in vars(kind):
-            parameters = inspect.signature(kind.__init__).parameters.values()
-            found |= {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+    for kind in method.__mro__:
+        if "__init__" not in vars(kind) or kind is Method:
+            continue
+        parameters = inspect.signature(vars(kind)["__init__"]).parameters.values()
+        own = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY}
+        found = {**own, **found}  # the nearest class's default holds
+        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+            break  # this class passes nothing on to the ones it derives from
     return found
 
 
