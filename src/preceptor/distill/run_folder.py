@@ -23,6 +23,17 @@ _CIRCUMSTANCES = frozenset({"versions", "command", "commit", "created", "hardwar
 _NEEDED = frozenset({"arch", "classes", "input_shape", "mean", "std", "method"})  # to build its network again
 
 
+def parse_object(text: str | bytes, file: Path) -> dict[str, Any]:
+    """The JSON object of a run's file, or of one of its lines."""
+    try:
+        values = json.loads(text)
+    except ValueError as error:  # of JSON, and of UTF-8
+        raise PreceptorError(f"{file} is not valid JSON ({error}); restore it or train again") from None
+    if not isinstance(values, dict):
+        raise PreceptorError(f"{file} holds no JSON object; restore it or train again")
+    return values
+
+
 class RunFolder:
     """Reads and writes the files of a run. Only one process of a training may write."""
 
@@ -83,16 +94,11 @@ class RunFolder:
 
     def _read(self, file: Path) -> dict[str, Any]:
         try:
-            values = json.loads(file.read_text(encoding="utf-8"))
+            return parse_object(file.read_bytes(), file)
         except FileNotFoundError:
             raise PreceptorError(
                 f"{self.path} is no run: it has no {file.name}; name the folder that --out was given"
             ) from None
-        except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise PreceptorError(f"{file} is not valid JSON ({error}); restore it or train again") from None
-        if not isinstance(values, dict):
-            raise PreceptorError(f"{file} holds no JSON object; restore it or train again")
-        return values
 
     def append_log(self, record: Mapping[str, Any]) -> None:
         """Add one line to log.jsonl in a single write."""

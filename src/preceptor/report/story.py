@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from preceptor.core import PreceptorError, Ranking
+from preceptor.distill.run_folder import parse_object
 from preceptor.report.samples import Example, examples, thumbnails
 
 if TYPE_CHECKING:
@@ -116,17 +116,7 @@ def _read_ranking(file: Path) -> Ranking:
 
 
 def _json(file: Path) -> dict[str, Any] | None:
-    return _object(file.read_text(encoding="utf-8", errors="replace"), file) if file.exists() else None
-
-
-def _object(text: str, file: Path) -> dict[str, Any]:
-    try:
-        values = json.loads(text)
-    except ValueError as error:
-        raise PreceptorError(f"{file} is not valid JSON ({error}); restore it or train again") from error
-    if not isinstance(values, dict):
-        raise PreceptorError(f"{file} holds no JSON object; restore it or train again")
-    return values
+    return parse_object(file.read_bytes(), file) if file.exists() else None
 
 
 def _config(folder: Path) -> dict[str, Any]:
@@ -160,10 +150,8 @@ def _label(folder: Path) -> str:
 
 def _run(folder: Path, name: str) -> Run:
     log = folder / "log.jsonl"
-    lines = (
-        log.read_text(encoding="utf-8").split("\n")[:-1] if log.exists() else []
-    )  # a kill may cut the last
-    records = [_object(line, log) for line in lines]
+    lines = log.read_bytes().split(b"\n")[:-1] if log.exists() else []  # a kill may cut the last
+    records = [parse_object(line, log) for line in lines]
     return Run(name, _config(folder), _json(folder / "result.json"), records, folder)
 
 
