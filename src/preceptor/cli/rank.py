@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from preceptor.cli.console import emit_json, progress, say, show_table
-from preceptor.cli.task import OnBadImage, read_task
+from preceptor.cli.task import Classes, OnBadImage, Window, read_task
 
 if TYPE_CHECKING:
     from preceptor.core import Ranking, RankingRow
@@ -30,10 +30,8 @@ def rank(
         typer.Option("--metric", "-m", help="A metric, or all; may be repeated. [default: sinkhorn]"),
     ] = None,
     by: Annotated[str | None, typer.Option(help="The metric that decides. [default: the first]")] = None,
-    classes: Annotated[str | None, typer.Option(help="Only these classes of the data: a,b,c.")] = None,
-    window: Annotated[
-        str | None, typer.Option(help="Only a window of the classes: START:SIZE[@SEED].")
-    ] = None,
+    classes: Classes = None,
+    window: Window = None,
     on_bad_image: OnBadImage = "fail",
     engine: Annotated[str, typer.Option(help="local, or ray for many teachers in parallel.")] = "local",
     sample: Annotated[
@@ -79,9 +77,7 @@ def rank(
     teachers, task = Zoo(zoo), read_task(data, classes, window, on_bad_image)
     metrics = tuple(metric or ["sinkhorn"])
     if out is not None:
-        out.mkdir(
-            parents=True, exist_ok=True
-        )  # a place that cannot be written is told before the work, not after
+        out.mkdir(parents=True, exist_ok=True)  # told before the work, not after, where it cannot be written
     with _watch(metrics, by, len(teachers.names()), quiet=json) as on_row:
         ranking = rank_teachers(
             teachers,

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from preceptor.cli.console import emit_json, say
-from preceptor.cli.task import OnBadImage, read_task
+from preceptor.cli.task import Classes, OnBadImage, Window, read_task
 
 
 def report(
@@ -21,10 +21,8 @@ def report(
     data: Annotated[
         str | None, typer.Option(help="The task's data, for thumbnails and sample predictions.")
     ] = None,
-    classes: Annotated[str | None, typer.Option(help="Only these classes of the data: a,b,c.")] = None,
-    window: Annotated[
-        str | None, typer.Option(help="Only a window of the classes: START:SIZE[@SEED].")
-    ] = None,
+    classes: Classes = None,
+    window: Window = None,
     on_bad_image: OnBadImage = "fail",
     json: Annotated[bool, typer.Option("--json", help="Print where the page lies as JSON.")] = False,
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from preceptor.cli.console import emit_json, say
-from preceptor.cli.task import OnBadImage, read_task
+from preceptor.cli.task import Classes, OnBadImage, Window, read_task
 from preceptor.cli.train import parse_options
 
 
@@ -34,10 +34,8 @@ def run(
             "--option", "-o", help="A setting of recipe or method, as epochs=20 or weight=3; may be repeated."
         ),
     ] = None,
-    classes: Annotated[str | None, typer.Option(help="Only these classes of the data: a,b,c.")] = None,
-    window: Annotated[
-        str | None, typer.Option(help="Only a window of the classes: START:SIZE[@SEED].")
-    ] = None,
+    classes: Classes = None,
+    window: Window = None,
     on_bad_image: OnBadImage = "fail",
     validation: Annotated[
         float, typer.Option(help="Share of each training class that decides between teachers.")

@@ -9,6 +9,8 @@ import typer
 if TYPE_CHECKING:
     from preceptor.data.task import Task
 
+Classes = Annotated[str | None, typer.Option(help="Only these classes of the data: a,b,c.")]
+Window = Annotated[str | None, typer.Option(help="Only a window of the classes: START:SIZE[@SEED].")]
 OnBadImage = Annotated[
     str, typer.Option("--on-bad-image", help="Images that cannot be read: fail, or skip and name them.")
 ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from preceptor.cli.console import emit_json, say
-from preceptor.cli.task import OnBadImage, read_task
+from preceptor.cli.task import Classes, OnBadImage, Window, read_task
 from preceptor.core import PreceptorError
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ _RUN = "Run"
 
 Data = Annotated[str, typer.Argument(help="Folder, .npz, cifar10:ROOT, cifar100:ROOT or glyphs:TASK.")]
 Out = Annotated[str | None, typer.Option("--out", help="The run folder.", rich_help_panel=_RUN)]
-Classes = Annotated[str | None, typer.Option(help="Only these classes: a,b,c.")]
-Window = Annotated[str | None, typer.Option(help="Only a window of the classes: START:SIZE[@SEED].")]
 RecipeName = Annotated[
     str, typer.Option("--recipe", help="small, quick, adamw, cifar100, cub, paper, cub-paper.",
                       rich_help_panel=_RECIPE)
