@@ -13,6 +13,7 @@ from experiments.merged import Merged
 from torch import nn
 
 from preceptor.models import build
+from tests.recorded import recorded
 
 pytest.importorskip("triton")
 
@@ -251,17 +252,10 @@ def test_on_a_gpu_a_graph_can_record_a_merged_network(compiled):
         logits.square().sum().backward()
         return logits.detach()
 
-    side = torch.cuda.Stream()
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            step()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        recorded = step()
+    graph, result = recorded(step)
     images.mul_(2)
     graph.replay()
     with torch.no_grad():
         wanted = torch.stack([one.train().outputs(images).logits for one in ones])
-    torch.testing.assert_close(recorded, wanted, atol=0.1, rtol=0.1)
+    torch.testing.assert_close(result, wanted, atol=0.1, rtol=0.1)
     assert all(parameter.grad.isfinite().all() for parameter in network.parameters())

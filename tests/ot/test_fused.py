@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from preceptor.ot import fused, sinkhorn, sinkhorn_distance
+from tests.recorded import recorded
 
 pytest.importorskip("triton")
 
@@ -232,18 +233,11 @@ def test_on_a_gpu_a_graph_can_record_it():
         loss.backward()
         return loss.detach()
 
-    side = torch.cuda.Stream()
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            step()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        recorded = step()
+    graph, result = recorded(step)
     with torch.no_grad():
         logits.mul_(2)
     graph.replay()
-    torch.testing.assert_close(recorded, sinkhorn_distance(p, logits.softmax(1), cost).sum())
+    torch.testing.assert_close(result, sinkhorn_distance(p, logits.softmax(1), cost).sum())
 
 
 @pytest.mark.gpu

@@ -1,0 +1,160 @@
+import os
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from preceptor.core import PreceptorError
+from preceptor.data import Task
+
+LAYOUT = {"train/cat": 3, "train/dog": 2, "test/cat": 1, "test/dog": 1}
+
+
+def test_folder_with_train_and_test(make_folder):
+    root = make_folder(LAYOUT)
+    task = Task(root)
+    assert (task.name, task.classes) == ("pets", ("cat", "dog"))
+    assert (len(task.train), len(task.test)) == (5, 2)
+    assert task.train.labels.tolist() == [0, 0, 0, 1, 1]
+    assert task.train.image_shape == (3, 6, 8)
+    assert task.train.path(1) == str(root / "train" / "cat" / "001.png")
+    wanted = np.asarray(Image.open(root / "train" / "cat" / "001.png")).transpose(2, 0, 1)
+    torch.testing.assert_close(task.train.load([1]), torch.from_numpy(wanted.copy())[None])
+
+
+def test_folder_with_val_and_other_files(make_folder):
+    root = make_folder({"train/a": 2, "train/b/deeper": 2, "val/a": 1, "val/b": 1})
+    (root / "train" / "a" / "notes.txt").write_text("no image")
+    (root / "train" / ".hidden").mkdir()
+    (root / "train" / "a" / "._000.png").write_bytes(b"left by a file manager")
+    task = Task(root)
+    assert (len(task.train), len(task.test)) == (4, 2)
+
+
+def test_one_level_is_split_by_seed(make_folder):
+    root = make_folder({"a": 8, "b": 4, "c": 2})
+    task = Task(root, seed=3)
+    assert np.bincount(task.test.labels).tolist() == [2, 1, 1]
+    assert np.bincount(task.train.labels).tolist() == [6, 3, 1]
+
+    def test_files(task):
+        return [task.test.path(i) for i in range(len(task.test))]
+
+    assert test_files(task) == test_files(Task(root, seed=3))
+    assert test_files(task) != test_files(Task(root, seed=4))
+    assert len(Task(root, seed=3, test_fraction=0.5).test) == 7
+
+
+def test_classes_and_window_choose_before_reading(make_folder):
+    root = make_folder({f"{part}/{name}": 2 for part in ("train", "test") for name in "abcd"})
+    whole = Task(root)
+    assert Task(root, classes="d, b").fingerprint == whole.subset(["d", "b"]).fingerprint
+    assert Task(root, window="1:2@5").fingerprint == whole.window(1, 2, 5).fingerprint
+    assert Task(root, window=(1, 2)).name == "pets[1:2]"
+    (root / "train" / "a" / "000.png").write_bytes(b"damaged")
+    assert Task(root, classes=["b", "c"]).bad_images == ()
+    with pytest.raises(PreceptorError, match="choose the subset by one of them"):
+        Task(root, classes="a,b", window="0:2")
+    with pytest.raises(PreceptorError, match="no class 'x'"):
+        Task(root, classes="a,x")
+
+
+def test_fingerprint_of_a_folder_follows_paths_and_bytes(make_folder):
+    first, second = Task(make_folder(LAYOUT)), Task(make_folder(LAYOUT, name="elsewhere"))
+    assert first.fingerprint == second.fingerprint
+    root = make_folder(LAYOUT, name="third")
+    Image.new("RGB", (8, 6)).save(root / "test" / "dog" / "000.png")
+    assert Task(root).fingerprint != first.fingerprint
+    os.rename(root / "train" / "cat" / "000.png", root / "train" / "cat" / "zzz.png")
+    assert Task(root).fingerprint not in (first.fingerprint, second.fingerprint)
+
+
+def test_a_second_look_reads_nothing_and_a_changed_file_is_seen(make_folder, monkeypatch):
+    root = make_folder(LAYOUT)
+    before = Task(root).fingerprint
+    monkeypatch.setattr("preceptor.data.scan.read_bytes", lambda path: pytest.fail(f"read {path} again"))
+    assert Task(root).fingerprint == before
+    monkeypatch.undo()
+    os.utime(root / "train" / "cat" / "000.png", ns=(1, 1))
+    assert Task(root).fingerprint == before
+
+
+def test_a_damaged_scan_memory_is_not_trusted(make_folder):
+    root = make_folder(LAYOUT)
+    before = Task(root).fingerprint
+    (memory,) = os.listdir(os.path.join(os.environ["PRECEPTOR_CACHE"], "scans"))
+    for rubbish in ("{", "[]", '{"schema": 1}', '{"schema": 1, "files": {"train/cat/000.png": [1]}}'):
+        with open(os.path.join(os.environ["PRECEPTOR_CACHE"], "scans", memory), "w") as stream:
+            stream.write(rubbish)
+        assert Task(root).fingerprint == before
+
+
+def test_sizes_may_vary_and_grey_becomes_colour_beside_colour(make_folder):
+    root = make_folder(LAYOUT, size=lambda number: (8 + number, 6))
+    Image.new("L", (5, 4), 200).save(root / "train" / "cat" / "000.png")
+    task = Task(root)
+    assert not task.train.uniform
+    loaded = task.train.load([0, 1])
+    assert [tuple(image.shape) for image in loaded] == [(3, 4, 5), (3, 6, 10)]
+    assert (loaded[0] == 200).all()
+    grey = Task(make_folder(LAYOUT, mode="L", name="grey"))
+    assert grey.train.image_shape == (1, 6, 8)
+
+
+def test_grey_classes_alone_have_another_fingerprint_than_beside_colour(make_folder):
+    root = make_folder({f"{part}/{name}": 2 for part in ("train", "test") for name in "ab"}, mode="L")
+    make_folder({"train/c": 2, "test/c": 2})
+    alone, beside = Task(root, classes="a,b"), Task(root).subset(["a", "b"])
+    assert (alone.train.image_shape, beside.train.image_shape) == ((1, 6, 8), (3, 6, 8))
+    assert alone.fingerprint != beside.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("counts", "message"),
+    [
+        ({"train/a": 1, "test/a": 1}, "has 1 class"),
+        ({"train/a": 1, "train/b": 0, "test/a": 1}, r"train/b has no images \(\.bmp"),
+        ({"train/a": 1, "train/b": 1}, "has train/ but neither test/ nor val/"),
+        (
+            {"train/a": 1, "train/b": 1, "test/a": 1, "test/c": 1},
+            "test has the class 'c' that .*train has not",
+        ),
+        ({"train/a": 1, "train/b": 1, "test/a": 0}, "no test samples"),
+        ({"a": 4, "b": 1}, "'b' has 1 sample, too few to hold any out"),
+    ],
+)
+def test_wrong_folders_are_answered_with_what_to_do(make_folder, counts, message):
+    with pytest.raises(PreceptorError, match=message):
+        Task(make_folder(counts))
+
+
+def test_empty_and_missing_sources(tmp_path):
+    with pytest.raises(
+        PreceptorError, match="has no class folders; expected one folder of images for each class"
+    ):
+        Task(tmp_path)
+    with pytest.raises(PreceptorError, match="does not exist; give a folder of class folders"):
+        Task(tmp_path / "nowhere")
+    (tmp_path / "data.csv").write_text("1,2")
+    with pytest.raises(PreceptorError, match="not a form of data that is known; give a folder"):
+        Task(str(tmp_path / "data.csv"))
+
+
+def test_what_may_not_be_read_is_not_called_empty_or_damaged(make_folder, monkeypatch, tmp_path):
+    root = make_folder({"a": 2, "b": 2})
+    listed = os.scandir
+
+    def refuse(path):
+        if str(path).endswith("b"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return listed(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    with pytest.raises(PermissionError):
+        Task(root)
+    monkeypatch.undo()
+    np.savez(tmp_path / "a.npz", train_x=np.zeros((4, 3), np.float32), train_y=np.arange(4) % 2)
+    monkeypatch.setattr("zipfile.ZipFile", lambda *_, **__: refuse("b"))
+    with pytest.raises(PermissionError):
+        Task(tmp_path / "a.npz")
