@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,8 @@ import typer
 if TYPE_CHECKING:
     from rich.progress import Progress
     from rich.table import Table
+
+    from preceptor.core import Ranking
 
 
 def say(text: str = "") -> None:
@@ -25,6 +27,14 @@ def emit_json(value: Any) -> None:
     typer.echo(json.dumps(value, indent=2, default=str))
 
 
+def terminal_width() -> int | None:
+    """Letters in a line of the terminal; None in a pipe."""
+    from rich.console import Console
+
+    console = Console()
+    return console.width if console.is_terminal else None
+
+
 def show_table(table: Table) -> None:
     """A rich table; in a pipe it is plain text that is never cut to a terminal's width."""
     from rich.console import Console
@@ -33,6 +43,14 @@ def show_table(table: Table) -> None:
     if not console.is_terminal:
         console = Console(width=200)
     console.print(table)
+
+
+def show_ranking(ranking: Ranking, metrics: Sequence[str], top: int | None = None) -> None:
+    """Its rows, in as many tables as the terminal's width asks for."""
+    from preceptor.rank.table import rich_tables
+
+    for table in rich_tables(ranking.rows, metrics, by=ranking.metric, top=top, width=terminal_width()):
+        show_table(table)
 
 
 @contextmanager

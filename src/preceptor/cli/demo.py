@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from preceptor.cli.console import emit_json, say, show_table
+from preceptor.cli.console import emit_json, say, show_ranking
 
 if TYPE_CHECKING:
     from preceptor.core import Ranking
@@ -53,8 +53,8 @@ def _ignore(ranking: Ranking) -> None:
 
 
 def _show(ranking: Ranking) -> None:
-    from preceptor.rank.table import rich_table, summary
+    from preceptor.rank.table import summary
 
-    show_table(rich_table(ranking.rows, [name for name in ranking.rows[0].scores], by=ranking.metric))
+    show_ranking(ranking, list(ranking.rows[0].scores))
     for line in summary(ranking):
         say(f"  {line}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from preceptor.cli.console import emit_json, progress, say, show_table
+from preceptor.cli.console import emit_json, progress, say, show_ranking, terminal_width
 from preceptor.cli.task import Classes, OnBadImage, Window, read_task
 
 if TYPE_CHECKING:
@@ -110,11 +110,11 @@ def _show(ranking: Ranking, top: int | None, json: bool) -> None:
 
         emit_json(asdict(ranking))
         return
-    from preceptor.rank.table import rich_table, summary
+    from preceptor.rank.table import summary
 
     metrics = list(dict.fromkeys(name for row in ranking.rows for name in (*row.scores, *row.reasons)))
     columns = [name for name in metrics if name != "teacher"] or [ranking.metric]
-    show_table(rich_table(ranking.rows, columns, by=ranking.metric, top=top))
+    show_ranking(ranking, columns, top)
     for line in summary(ranking):
         say(line)
 
@@ -142,7 +142,7 @@ def _watch(
     from rich.live import Live
 
     from preceptor.rank.settings import choose_metrics
-    from preceptor.rank.table import rich_table, sort_rows
+    from preceptor.rank.table import rich_tables, sort_rows
 
     columns = choose_metrics(metrics, by)
     shown: tuple[RankingRow, ...] = ()
@@ -153,7 +153,7 @@ def _watch(
             nonlocal shown
             # Only what is on the screen is kept and sorted: the cost of a row does not grow with the zoo.
             shown = sort_rows([*shown, row], by or columns[0])[:LIVE_ROWS]
-            table = rich_table(shown, columns, by=by or columns[0])
+            table = rich_tables(shown, columns, by=by or columns[0], width=terminal_width())[0]
             table.title = f"{next(done)} of {total} teachers"
             live.update(table)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +14,8 @@ from preceptor.core import Ranking, RankingRow
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+FOLDING, FOLDED = ("teacher", "remark"), 20  # columns whose cells may have several lines, and letters in them
 
 
 def sort_rows(rows: Iterable[RankingRow], by: str) -> tuple[RankingRow, ...]:
@@ -56,43 +59,76 @@ def agreement(rows: Sequence[RankingRow], metrics: Sequence[str]) -> dict[str, d
     return {metric: pairs for metric, pairs in found.items() if pairs}
 
 
-def rich_table(
-    rows: Sequence[RankingRow], metrics: Sequence[str], *, by: str, top: int | None = None
-) -> Table:
+def rich_tables(
+    rows: Sequence[RankingRow],
+    metrics: Sequence[str],
+    *,
+    by: str,
+    top: int | None = None,
+    width: int | None = None,
+) -> list[Table]:
     """The rows as a table for people: rank, teacher, scores, probe accuracy, seconds, remarks.
+
+    Where not all metrics fit, further tables have the rest of them.
 
     Args:
         rows: sorted, as `sort_rows` gives them.
         metrics: the columns.
         by: the metric that decides; its column stands first.
         top: show so many of the ranked; teachers without a rank are always shown.
+        width: letters in a line; None for as many as it takes.
     """
+    shown = [row for row in rows if top is None or row.rank is None or row.rank <= top]
+    columns = {
+        name: [_score(row.scores.get(name)) for row in shown] for name in dict.fromkeys([by, *metrics])
+    }
+    names = {
+        "#": ["-" if row.rank is None else str(row.rank) for row in shown],
+        "teacher": [row.name for row in shown],
+    }
+    about = {
+        "probe fit": [_percent(row.details.get("probe_accuracy")) for row in shown],
+        "forward s": [f"{row.forward_seconds:.2f}" for row in shown],
+        "metric s": [f"{sum(row.metric_seconds.values()):.2f}" for row in shown],
+        "remark": [remark(row) for row in shown],
+    }
+    tables = []
+    while columns:
+        fixed = sum(_width(*column) for column in {**names, **about}.items())
+        fitting = [name for name, used in _running_widths(columns) if width is None or fixed + used < width]
+        chosen = {name: columns.pop(name) for name in fitting or [next(iter(columns))]}
+        tables.append(_table({**names, **chosen, **about}))
+        about = {}
+    return tables
+
+
+def _running_widths(columns: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, int]]:
+    """Each column with what it and those before it take."""
+    return zip(columns, accumulate(_width(*column) for column in columns.items()), strict=True)
+
+
+def _width(name: str, cells: Sequence[str]) -> int:
+    """Letters that a column takes, with its frame; those that may be folded take no more than `FOLDED`."""
+    longest = max(map(len, [name, *cells]))
+    return 3 + (min(longest, FOLDED) if name in FOLDING else longest)
+
+
+def _table(columns: Mapping[str, Sequence[str]]) -> Table:
     from rich.table import Table
 
     table = Table()
-    table.add_column("#", justify="right")
-    table.add_column("teacher", overflow="fold")
-    columns = [by, *(metric for metric in metrics if metric != by)]
-    for metric in columns:
-        table.add_column(metric, justify="right", no_wrap=True)
-    table.add_column("probe fit", justify="right", no_wrap=True)
-    table.add_column("forward s", justify="right", no_wrap=True)
-    table.add_column("metric s", justify="right", no_wrap=True)
-    table.add_column("remark", overflow="fold")
-    for row in rows:
-        if top is not None and row.rank is not None and row.rank > top:
-            continue
-        accuracy = row.details.get("probe_accuracy")
-        table.add_row(
-            "-" if row.rank is None else str(row.rank),
-            row.name,
-            *(_score(row.scores.get(metric)) for metric in columns),
-            "" if accuracy is None else f"{100 * accuracy:.1f} %",
-            f"{row.forward_seconds:.2f}",
-            f"{sum(row.metric_seconds.values()):.2f}",
-            remark(row),
-        )
+    for name in columns:
+        if name in FOLDING:
+            table.add_column(name, overflow="fold")
+        else:
+            table.add_column(name, justify="right", no_wrap=True)
+    for cells in zip(*columns.values(), strict=True):
+        table.add_row(*cells)
     return table
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.1f} %"
 
 
 def remark(row: RankingRow) -> str:
