@@ -38,6 +38,8 @@ ARMS: dict[str, tuple[str, dict[str, Any]]] = {
     "`probe-kd`": ("probe-kd", {}),
     "`sinkhorn+probe`": ("sinkhorn+probe", {**BEFORE, **CONSTANT}),
     "`sinkhorn+probe`, `schedule=linear-decay`": ("sinkhorn+probe", {**BEFORE, **FALLING}),
+    "`sinkhorn+probe`, `weight=30 temperature=6 schedule=linear-decay`": (
+        "sinkhorn+probe", {**STRONG, **FALLING, "weight": 30.0}),
     "`sinkhorn+probe`, `weight=100 temperature=6 schedule=linear-decay`": (
         "sinkhorn+probe", {**STRONG, **FALLING}),
 }  # fmt: skip

@@ -11,7 +11,7 @@ from experiments.items import fig05
 from experiments.jobs import Job, Scale, distillation
 
 NAME, TITLE = "few", "Few labels: the gain against the number of images a class"
-METHODS = ("none", "sinkhorn", "probe-kd", "sinkhorn+probe", "rkd", "refilled", "finetune")
+METHODS = ("none", "sinkhorn", "probe-kd", "sinkhorn+probe", "rkd", fig05.GENTLE_RKD, "refilled", "finetune")
 COUNTS = {
     "cifar100": (25, 10, 50, 100, 250, None),
     "cub200": (10, 5, 15, None),
@@ -37,13 +37,15 @@ def setting(scale: Scale, data: str, count: int | None, task: int, seed: int, ti
     known = [] if count is not None else fig05.setting(scale, data, student, task, seed)
     few = None if count is None else scale.count(data, count)
     found = [job for job in known if job.name in METHODS]
-    for method in METHODS:
-        if any(job.name == method for job in known):
+    for name in METHODS:
+        if any(job.name == name for job in known):
             continue
-        network = teacher if method == "finetune" else student
-        found.append(
-            distillation(scale, NAME, data, network, method, teacher, task, seed, per_class=few, tier=tier)
+        method, options, variant = (
+            ("rkd", fig05.GENTLE, name) if name == fig05.GENTLE_RKD else (name, None, None)
         )
+        network = teacher if method == "finetune" else student
+        found.append(distillation(scale, NAME, data, network, method, teacher, task, seed, options, variant=variant,
+                                  per_class=few, tier=tier))  # fmt: skip
     return found
 
 

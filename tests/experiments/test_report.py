@@ -49,12 +49,16 @@ def test_the_bar_of_figure_five(tmp_path, gain, seeds, verdicts):
     assert tuple(bar.verdict for bar in overlaps(Book(tmp_path))) == verdicts
 
 
+RIVALS = {"rkd": 0.01, fig05.GENTLE_RKD: 0.02, "refilled": 0.02}
+
+
 @pytest.mark.parametrize(
     ("gains", "verdicts"),
     [
-        ({"sinkhorn": 0.03, "sinkhorn+probe": 0.06, "rkd": 0.01, "refilled": 0.02}, (REACHED, REACHED)),
-        ({"sinkhorn": 0.03, "sinkhorn+probe": 0.06, "rkd": 0.01, "refilled": 0.07}, (REACHED, MISSED)),
-        ({"sinkhorn": 0.04, "sinkhorn+probe": 0.02, "rkd": 0.01, "refilled": 0.02}, (MISSED, REACHED)),
+        ({"sinkhorn": 0.03, "sinkhorn+probe": 0.06, **RIVALS}, (REACHED, REACHED)),
+        ({"sinkhorn": 0.03, "sinkhorn+probe": 0.06, **RIVALS, "refilled": 0.07}, (REACHED, MISSED)),
+        ({"sinkhorn": 0.03, "sinkhorn+probe": 0.06, **RIVALS, fig05.GENTLE_RKD: 0.07}, (REACHED, MISSED)),
+        ({"sinkhorn": 0.04, "sinkhorn+probe": 0.02, **RIVALS}, (MISSED, REACHED)),
         ({"sinkhorn": 0.06}, (REACHED, UNKNOWN)),
     ],
 )

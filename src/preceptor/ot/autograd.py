@@ -133,7 +133,7 @@ def sinkhorn_distance(
 
     On CUDA in float32 nobody looks at the inputs: NaN in gives NaN out. Up to 256 classes a side one fused launch
     does it all and the host never waits: a CUDA graph can record it, and problems short of the tolerance are not
-    reported. With more classes the host looks at one number every second iteration.
+    reported. With more classes the host looks at one number every few iterations.
     """
     if isinstance(cost, Tensor) and cost.requires_grad:
         raise ValueError("a cost that requires a gradient came; it is a constant here: pass cost.detach()")

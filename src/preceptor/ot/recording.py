@@ -93,8 +93,7 @@ def stages(make: Callable[..., Staged], inputs: tuple[Tensor, ...], *settings: f
         return
     with recorded.lock:
         with torch.inference_mode(False), torch.no_grad():
-            for kept, given in zip(recorded.inputs, inputs, strict=True):
-                kept.copy_(given)
+            torch._foreach_copy_(recorded.inputs, inputs)
         yield recorded
 
 

@@ -26,6 +26,7 @@ from .triton_tiles import FLOOR
 
 PATIENCE = 400  # iterations after which Newton steps are the better means
 PAIRS = 2  # between two looks
+COLD_PAIRS = 4  # before the first look, from a cold start: nothing gets to 1e-4 in fewer
 SIZE = 1024  # elements that a program divides
 
 
@@ -114,12 +115,14 @@ class Stages:
         beta0: (B, n), 0 for a cold start.
         epsilon: Weight of the entropy.
         tolerance: L1 marginal error at which a problem stops.
+        first: Pairs of iterations in `begin`.
     """
 
     def __init__(
-        self, p: Tensor, q: Tensor, cost: Tensor, beta0: Tensor, epsilon: float, tolerance: float
+        self, p: Tensor, q: Tensor, cost: Tensor, beta0: Tensor, epsilon: float, tolerance: float, first: int
     ) -> None:
         self.inputs: tuple[Tensor, ...] = (p, q, cost, beta0)
+        self.first = first
         self.epsilon, self.unit, self.tolerance = epsilon, epsilon * math.log(2), tolerance
         block = triton.next_power_of_2(q.shape[1])
         self.options = {"BLOCK": block, "num_warps": min(16, max(1, block // 256)), "enable_fp_fusion": True}
@@ -140,13 +143,13 @@ class Stages:
         self.error = q.new_empty(len(q))
         too_wide = (highest - self.offset) / self.epsilon > SPAN
         self.report = torch.stack([torch.zeros_like(too_wide), too_wide]).int()  # unsolved problems, too wide
-        self.go_on()
+        self.go_on(self.first)
 
-    def go_on(self) -> None:
-        """`PAIRS` pairs of iterations; the report is of the last."""
+    def go_on(self, pairs: int = PAIRS) -> None:
+        """So many pairs of iterations; the report is of the last."""
         n, rows = self.q.shape[1], (len(self.q),)
         state = (self.z, self.v, self.residual)
-        for _ in range(PAIRS):
+        for _ in range(pairs):
             self.report[:1].zero_()
             self._multiply(self.start_v)
             _step[rows](self.q, self.received, self.start, *state, n, **self.options)
@@ -185,23 +188,24 @@ def solve_large(
     beta0: Tensor | None = None,
 ) -> LargeSolution:
     """Solve B problems; arguments are those of `triton_sinkhorn.solve_fused`."""
-    looks = max(1, min(max_iterations, PATIENCE) // (2 * PAIRS))
+    limit = max(PAIRS, min(max_iterations, PATIENCE) // 2)  # pairs
+    done = first = min(limit, COLD_PAIRS if beta0 is None else PAIRS)
     start = torch.zeros_like(q) if beta0 is None else beta0
     with torch.autocast(p.device.type, enabled=False), _full_precision():
         inputs = (p, q, cost.to(p.dtype), start)
-        with recording.stages(Stages, inputs, epsilon, tolerance) as run:
+        with recording.stages(Stages, inputs, epsilon, tolerance, first) as run:
             run.begin()
             unsolved, too_wide = run.report.tolist()
-            done = 1
-            while unsolved and not too_wide and done < looks:
+            while unsolved and not too_wide and done + PAIRS <= limit:
                 run.go_on()
                 unsolved, too_wide = run.report.tolist()
-                done += 1
+                done += PAIRS
             run.end()
-            value, alpha, beta, error = (
-                x.clone() if run.replayed else x for x in (run.value, run.alpha, run.beta, run.error)
-            )
-    return LargeSolution(value, alpha, beta, error, 2 * PAIRS * done, unsolved, bool(too_wide))
+            found = [run.value, run.alpha, run.beta, run.error]
+            if run.replayed:
+                buffers, found = found, [torch.empty_like(x) for x in found]
+                torch._foreach_copy_(found, buffers)  # one launch
+    return LargeSolution(*found, 2 * done, unsolved, bool(too_wide))
 
 
 def _distribution(side: Tensor) -> Tensor:
