@@ -36,12 +36,10 @@ ARMS: dict[str, tuple[str, dict[str, Any]]] = {
     "`sinkhorn`, `schedule=constant`": ("sinkhorn", {**STRONG, **CONSTANT}),
     "`sinkhorn`, `center=false`": ("sinkhorn", {**STRONG, **FALLING, "center": False}),
     "`probe-kd`": ("probe-kd", {}),
-    "`sinkhorn+probe`": ("sinkhorn+probe", {**BEFORE, **CONSTANT}),
-    "`sinkhorn+probe`, `schedule=linear-decay`": ("sinkhorn+probe", {**BEFORE, **FALLING}),
-    "`sinkhorn+probe`, `weight=30 temperature=6 schedule=linear-decay`": (
-        "sinkhorn+probe", {**STRONG, **FALLING, "weight": 30.0}),
-    "`sinkhorn+probe`, `weight=100 temperature=6 schedule=linear-decay`": (
-        "sinkhorn+probe", {**STRONG, **FALLING}),
+    "`sinkhorn+probe`": ("sinkhorn+probe", {**STRONG, **FALLING, "weight": 30.0}),
+    "`sinkhorn+probe`, `weight=100`": ("sinkhorn+probe", {**STRONG, **FALLING}),
+    "`sinkhorn+probe`, `weight=10 temperature=3`": ("sinkhorn+probe", {**BEFORE, **FALLING}),
+    "`sinkhorn+probe`, `weight=10 temperature=3 schedule=constant`": ("sinkhorn+probe", {**BEFORE, **CONSTANT}),
 }  # fmt: skip
 
 

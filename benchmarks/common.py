@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import subprocess
 import sys
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -14,37 +13,27 @@ from typing import Any
 
 import torch
 
-ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from experiments.results import ROOT, commit, processor, put
+
 PAGE = ROOT / "docs" / "performance.md"
 RESULTS = ROOT / "results" / "benchmarks"
 
 
 def evidence() -> dict[str, Any]:
     """Command, commit, machine and versions of this process."""
-    asked = subprocess.run(
-        ["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=ROOT, check=False
-    )
     return {
         "command": " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
-        "commit": os.environ.get("PRECEPTOR_COMMIT") or asked.stdout.strip() or None,
+        "commit": commit(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "hardware": torch.cuda.get_device_name() if torch.cuda.is_available() else _processor(),
+        "hardware": torch.cuda.get_device_name() if torch.cuda.is_available() else processor(),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "load": os.getloadavg(),
         "python": platform.python_version(),
         "versions": {name: version(name) for name in ("torch", "numpy", "scikit-learn")},
     }
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.machine()
-    return next(
-        (line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine()
-    )
 
 
 def keep(name: str, data: dict[str, Any]) -> None:
@@ -57,16 +46,6 @@ def keep(name: str, data: dict[str, Any]) -> None:
 def kept(name: str) -> dict[str, Any]:
     """The numbers of a benchmark's last run, wherever that was."""
     return json.loads((RESULTS / f"{name}.json").read_text())
-
-
-def put(marker: str, text: str, page: Path = PAGE) -> None:
-    """Write a text between its markers on a page."""
-    begin, end = f"<!-- {marker}:begin -->", f"<!-- {marker}:end -->"
-    whole = page.read_text()
-    if begin not in whole:
-        raise SystemExit(f"{page} has no marker {begin}")
-    before, rest = whole.split(begin, 1)
-    page.write_text(f"{before}{begin}\n{text}\n{end}{rest.split(end, 1)[1]}")
 
 
 def show(name: str, table: str, *, page: Path = PAGE, marker: str | None = None) -> None:

@@ -9,16 +9,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 from common import keep, kept, show
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 from experiments.images import Images
 from experiments.packed import Pack
 from experiments.pupils import Scene, Student, Tutor

@@ -149,3 +149,11 @@ def plain_axes(axis: Any, x: str, y: str) -> None:
     axis.set_ylabel(y)
     axis.grid(alpha=0.25)
     axis.spines[["top", "right"]].set_visible(False)
+
+
+def one_legend(axes: Sequence[Any]) -> None:
+    """One legend beside the last axis: each axis has what was run, and the first of a name stands for all."""
+    entries = {
+        name: line for axis in axes for line, name in zip(*axis.get_legend_handles_labels(), strict=True)
+    }
+    axes[-1].legend(entries.values(), entries.keys(), fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))

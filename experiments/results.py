@@ -23,9 +23,9 @@ def evidence() -> dict[str, Any]:
     """What a reader needs to believe and repeat a number."""
     return {
         "command": _command(sys.argv),
-        "commit": os.environ.get("PRECEPTOR_COMMIT") or _commit(),
+        "commit": commit(),
         "date": datetime.now(UTC).date().isoformat(),
-        "hardware": torch.cuda.get_device_name() if torch.cuda.is_available() else _processor(),
+        "hardware": torch.cuda.get_device_name() if torch.cuda.is_available() else processor(),
         "python": platform.python_version(),
         "torch": torch.__version__,
     }
@@ -39,14 +39,18 @@ def _command(arguments: list[str]) -> str:
     return " ".join(words)
 
 
-def _commit() -> str | None:
+def commit() -> str | None:
+    """The commit of the checkout, or the one that a copy without git is told to be of."""
+    if told := os.environ.get("PRECEPTOR_COMMIT"):
+        return told
     asked = subprocess.run(
         ["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False, cwd=ROOT
     )
     return asked.stdout.strip() or None
 
 
-def _processor() -> str:
+def processor() -> str:
+    """The name of the processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -79,3 +83,13 @@ def append(path: Path, rows: Iterable[dict[str, Any]]) -> None:
         file.write(("\n" if cut else "") + "".join(lines))
         file.flush()
         os.fsync(file.fileno())
+
+
+def put(marker: str, text: str, page: Path) -> None:
+    """Write a text between its markers on a page."""
+    begin, end = f"<!-- {marker}:begin -->", f"<!-- {marker}:end -->"
+    whole = page.read_text()
+    if begin not in whole:
+        raise SystemExit(f"{page} has no marker {begin}")
+    before, rest = whole.split(begin, 1)
+    page.write_text(f"{before}{begin}\n{text}\n{end}{rest.split(end, 1)[1]}")

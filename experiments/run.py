@@ -62,7 +62,7 @@ def scale_of(args: argparse.Namespace) -> Scale:
 
 
 def chosen(job: Job, conditions: list[str]) -> bool:
-    """Whether a job has the wanted values; ``teacher`` means its architecture."""
+    """Whether a job has the wanted values; ``teacher`` means its architecture. A name may have a comma of its own."""
     fields = {
         **job.__dict__,
         "teacher": job.teacher.arch,
@@ -74,7 +74,7 @@ def chosen(job: Job, conditions: list[str]) -> bool:
         name, _, values = condition.partition("=")
         if name not in fields:
             raise SystemExit(f"--only {condition}: jobs have the fields {', '.join(sorted(fields))}")
-        if str(fields[name]) not in values.split(","):
+        if str(fields[name]) not in (values, *values.split(",")):
             return False
     return True
 

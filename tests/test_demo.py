@@ -129,7 +129,7 @@ def test_the_students_learn_as_when_the_stated_numbers_were_measured(
         json.loads(file.read_text()) for file in (folder / "runs").glob("*letters*/seed-0/config.json")
     )
     assert config["method"] == "sinkhorn+probe"
-    measured = {"weight": 10.0, "temperature": 3.0, "epsilon": 0.1, "center": True, "schedule": "constant",
+    measured = {"weight": 30.0, "temperature": 6.0, "epsilon": 0.1, "center": True, "schedule": "linear-decay",
                 "probe_weight": 1.0, "probe_temperature": 4.0}  # fmt: skip
     used = {**default_options(METHODS["sinkhorn+probe"]), **config["method_options"]}
     assert {name: used[name] for name in measured} == measured

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 
-from experiments.book import COLOURS, MARKERS, Book, chooser, plain_axes, save_figure, table
+from experiments.book import COLOURS, MARKERS, Book, chooser, one_legend, plain_axes, save_figure, table
 from experiments.items import fig05
 from experiments.jobs import Job, Scale, distillation
 
@@ -58,7 +58,7 @@ def section(book: Book, folder: Path) -> str:
         "Accuracy in percent. The images a class are drawn anew for each seed; the teacher has all of its own. "
         "Batches and epochs follow the rule of `experiments/schedule.py`: the largest batch of 256, 128, 64 that "
         "leaves 39 steps an epoch, and at least 4,000 steps. `finetune` trains the teacher's own network, which is "
-        "larger than the student, under a new classifier: the upper reference. Not in the paper."
+        "larger than the student, under a new classifier: the upper reference, not in the figure. Not in the paper."
     ]
     for data in COUNTS:
         counts = [*sorted({job.per_class for job in some if job.data == data and job.per_class}), None]
@@ -77,7 +77,9 @@ def _draw(book: Book, scale: Scale, choose, data: str, counts: list, folder: Pat
     figure, axes = plt.subplots(1, len(tasks), figsize=(11, 3.4), sharey=True)
     drawn = False
     for axis, task in zip(axes, tasks, strict=True):
-        for colour, marker, name in zip(COLOURS, MARKERS, METHODS[1:], strict=False):
+        for colour, marker, name in zip(
+            COLOURS, MARKERS, METHODS[1:-1], strict=False
+        ):  # finetune is far above
             points = []
             for count in counts:
                 base = choose(data=data, task=task, per_class=count, name="none")
@@ -93,6 +95,7 @@ def _draw(book: Book, scale: Scale, choose, data: str, counts: list, folder: Pat
         axis.set_xscale("log")
         ticks = [count or scale.kind(data).per_class for count in counts]
         axis.set_xticks(ticks, [str(tick) for tick in ticks])
+        axis.set_xlim(0.8 * ticks[0], 1.25 * ticks[-1])
         axis.minorticks_off()
         axis.set_title(f"{fig05.overlap_of(scale, data, task):.0%} of classes shared", fontsize=10)
         plain_axes(
@@ -101,9 +104,5 @@ def _draw(book: Book, scale: Scale, choose, data: str, counts: list, folder: Pat
     if not drawn:
         plt.close(figure)
         return ""
-    # Each axis has what was run; the first of a name stands for all.
-    entries = {
-        name: line for axis in axes for line, name in zip(*axis.get_legend_handles_labels(), strict=True)
-    }
-    axes[-1].legend(entries.values(), entries.keys(), fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
+    one_legend(axes)
     return save_figure(figure, folder, f"few-{data}")

@@ -6,7 +6,17 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 
-from experiments.book import COLOURS, MARKERS, Book, chooser, paper_and_ours, plain_axes, save_figure, table
+from experiments.book import (
+    COLOURS,
+    MARKERS,
+    Book,
+    chooser,
+    one_legend,
+    paper_and_ours,
+    plain_axes,
+    save_figure,
+    table,
+)
 from experiments.jobs import Job, Scale, distillation
 
 NAME, TITLE = "fig05", "Fig. 5, Tab. A1 and A2: generalised knowledge distillation"
@@ -191,6 +201,6 @@ def _draw(book: Book, scale: Scale, data: str, folder: Path) -> str:
             "gain over the student alone, points" if axis is axes[0] else "",
         )
         axis.set_title(f"{student}, {title}", fontsize=10)
-        axis.invert_xaxis()
-    axes[1].legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
+        axis.set_xlim(max(places) + 5, min(places) - 5)
+    one_legend(axes)
     return save_figure(figure, folder, f"fig05-{data}")

@@ -1,0 +1,38 @@
+"""The gains of Fig. 5 and of few labels in one small table, for readers who choose a method."""
+
+from __future__ import annotations
+
+from experiments.book import Book, Sample, chooser, table
+from experiments.items import few, fig05
+from experiments.jobs import Job
+
+DATA, COUNT = "cifar100", 25
+METHODS = ("sinkhorn", "sinkhorn+probe", "probe-kd", "refilled", fig05.GENTLE_RKD, "rkd", "finetune")
+
+
+def gains_table(book: Book) -> str:
+    """Points over the student alone and their standard error, for methods and overlaps that have been run."""
+    scale = book.scale
+    tasks = scale.tasks(DATA)
+    student = fig05.STUDENTS[DATA][0]
+    whole = [
+        [job for seed in scale.seeds for job in fig05.setting(scale, DATA, student, task, seed)]
+        for task in tasks
+    ]
+    some = [[job for seed in scale.seeds for job in few.setting(scale, DATA, COUNT, task, seed, 0)]
+            if task in few.TASKS[DATA] else [] for task in tasks]  # fmt: skip
+    lines = []
+    for images, settings in ((scale.kind(DATA).per_class, whole), (COUNT, some)):
+        for name in METHODS:
+            cells = [_cell(book, jobs, name) for jobs in settings]
+            if any(cells):
+                lines.append([f"{images} images a class, `{name}`", *cells])
+    return table(
+        ["classes in common", *(f"{fig05.overlap_of(scale, DATA, task):.0%}" for task in tasks)], lines
+    )
+
+
+def _cell(book: Book, jobs: list[Job], name: str) -> str:
+    choose = chooser(jobs)
+    gain: Sample = book.gains(choose(name=name), choose(name="none"))
+    return f"{100 * gain.mean:+.1f} ± {100 * gain.error:.1f}" if len(gain.values) > 1 else ""
