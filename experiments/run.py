@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -62,7 +63,7 @@ def scale_of(args: argparse.Namespace) -> Scale:
 
 
 def chosen(job: Job, conditions: list[str]) -> bool:
-    """Whether a job has the wanted values; ``teacher`` means its architecture. A name may have a comma of its own."""
+    """Whether a job has the wanted values; ``teacher`` means its architecture. A comma with a space behind is part of a name."""
     fields = {
         **job.__dict__,
         "teacher": job.teacher.arch,
@@ -74,7 +75,7 @@ def chosen(job: Job, conditions: list[str]) -> bool:
         name, _, values = condition.partition("=")
         if name not in fields:
             raise SystemExit(f"--only {condition}: jobs have the fields {', '.join(sorted(fields))}")
-        if str(fields[name]) not in (values, *values.split(",")):
+        if str(fields[name]) not in re.split(",(?! )", values):
             return False
     return True
 

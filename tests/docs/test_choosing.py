@@ -9,9 +9,9 @@ from statistics import mean, stdev
 from typing import Any
 
 import pytest
-
 from experiments.book import Book
 from experiments.glance import gains_table
+
 from preceptor.models import build
 from tests.docs.pages import ROOT
 
