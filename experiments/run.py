@@ -63,7 +63,7 @@ def scale_of(args: argparse.Namespace) -> Scale:
 
 
 def chosen(job: Job, conditions: list[str]) -> bool:
-    """Whether a job has the wanted values; ``teacher`` means its architecture. A comma with a space behind is part of a name."""
+    """Whether a job has the wanted values; ``teacher`` is its architecture, a comma before a space part of a name."""
     fields = {
         **job.__dict__,
         "teacher": job.teacher.arch,

@@ -154,7 +154,9 @@ def test_evidence_does_not_tell_where_the_callers_folders_are(monkeypatch):
 def test_only_picks_jobs_and_names_the_fields_on_a_mistake():
     some = fig05.setting(SMOKE, "cifar100", "wrn-16-1", 0, 0)
     assert [job.method for job in some if run.chosen(job, ["method=none,aml", "seed=0"])] == ["none", "aml"]
-    assert [job.name for job in some if run.chosen(job, [f"variant={fig05.GENTLE_RKD}"])] == [fig05.GENTLE_RKD]
+    assert [job.name for job in some if run.chosen(job, [f"variant={fig05.GENTLE_RKD}"])] == [
+        fig05.GENTLE_RKD
+    ]
     with pytest.raises(SystemExit, match="jobs have the fields"):
         run.chosen(some[0], ["colour=red"])
 

@@ -205,7 +205,8 @@ def solve_large(
             if run.replayed:
                 buffers, found = found, [torch.empty_like(x) for x in found]
                 torch._foreach_copy_(found, buffers)  # one launch
-    return LargeSolution(*found, 2 * done, unsolved, bool(too_wide))
+    value, alpha, beta, error = found
+    return LargeSolution(value, alpha, beta, error, 2 * done, unsolved, bool(too_wide))
 
 
 def _distribution(side: Tensor) -> Tensor:
