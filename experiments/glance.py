@@ -5,6 +5,7 @@ from __future__ import annotations
 from experiments.book import Book, Sample, chooser, table
 from experiments.items import few, fig05
 from experiments.jobs import Job
+from experiments.schedule import PATIENT, PLAIN
 
 DATA, COUNT = "cifar100", 25
 METHODS = ("sinkhorn", "sinkhorn+probe", "probe-kd", "refilled", fig05.GENTLE_RKD, "rkd", "finetune")
@@ -15,18 +16,21 @@ def gains_table(book: Book) -> str:
     scale = book.scale
     tasks = scale.tasks(DATA)
     student = fig05.STUDENTS[DATA][0]
-    whole = [
-        [job for seed in scale.seeds for job in fig05.setting(scale, DATA, student, task, seed)]
-        for task in tasks
-    ]
-    some = [[job for seed in scale.seeds for job in few.setting(scale, DATA, COUNT, task, seed, 0)]
-            if task in few.TASKS[DATA] else [] for task in tasks]  # fmt: skip
     lines = []
-    for images, settings in ((scale.kind(DATA).per_class, whole), (COUNT, some)):
+    settings = {f"{scale.kind(DATA).per_class} images a class": [
+        [job for seed in scale.seeds for job in fig05.setting(scale, DATA, student, task, seed)] for task in tasks
+    ]}  # fmt: skip
+    for recipe in (PLAIN, PATIENT):
+        named = f"{COUNT} images a class" + ("" if recipe == PLAIN else f", `{recipe}`")
+        settings[named] = [
+            [job for seed in scale.seeds for job in few.setting(scale, DATA, COUNT, task, seed, 0, recipe)]
+            if task in few.TASKS[DATA] else [] for task in tasks
+        ]  # fmt: skip
+    for images, by_task in settings.items():
         for name in METHODS:
-            cells = [_cell(book, jobs, name) for jobs in settings]
+            cells = [_cell(book, jobs, name) for jobs in by_task]
             if any(cells):
-                lines.append([f"{images} images a class, `{name}`", *cells])
+                lines.append([f"{images}, `{name}`", *cells])
     return table(
         ["classes in common", *(f"{fig05.overlap_of(scale, DATA, task):.0%}" for task in tasks)], lines
     )

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from experiments.schedule import PLAIN
 from experiments.sources import KINDS, TOYS, Kind
 from experiments.variants import stages_of
 from preceptor.distill.losses.table import default_options
@@ -97,6 +98,7 @@ class Job:
     per_class: int | None = None  # labelled images a class; all of them where None
     split: str = "test"  # what is evaluated: test, or validation images taken from train
     variant: str | None = None  # the name in tables, where it is not the method's
+    recipe: str = PLAIN  # or PATIENT, for few images a class
     tier: int = 0  # jobs of a lower tier run first
     keep: bool = False  # the student's weights, for measurements later
 
@@ -126,6 +128,7 @@ class Job:
             self.batch,
             self.per_class,
             self.split,
+            self.recipe,
         )
 
     def identity(self) -> dict[str, Any]:
@@ -135,6 +138,7 @@ class Job:
             "teacher_data": self.teacher.data, "teacher_task": self.teacher.task,
             "teacher_epochs": self.teacher.epochs, "method": self.method, "variant": self.name,
             "seed": self.seed, "epochs": self.epochs, "per_class": self.per_class, "split": self.split,
+            "recipe": self.recipe,
         }  # fmt: skip
 
     def settings(self) -> dict[str, Any]:
@@ -152,6 +156,7 @@ class Job:
 
     def matches(self, row: dict[str, Any]) -> bool:
         """Whether a row is this job's: an option that came later than the row does not count against it."""
+        row = {"recipe": PLAIN, **row}  # rows from before there was another
         if any(row.get(name) != value for name, value in self.identity().items()):
             return False
         noted, own = row.get("options", {}), self.settings()

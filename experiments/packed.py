@@ -25,6 +25,7 @@ from experiments.merged import Merged, can_merge
 from experiments.passes import clean_outputs, normalised
 from experiments.pupils import Lesson, LessonKey, Scene, Student, context_of, lesson_key, looks_at_maps
 from preceptor.core import ModelOutput
+from preceptor.distill.inputs import mix_up, mixup_share
 from preceptor.distill.losses import Step
 
 
@@ -49,6 +50,7 @@ class Pack:
         self.progress = torch.zeros((), device=self.device)
         self.rows = torch.zeros(self.batch, dtype=torch.long, device=self.device)
         self.draws = torch.zeros(self.batch, self.data.draws, device=self.device)
+        self.share = torch.ones((), device=self.device)  # of the own image, where images are mixed up
         self.losses = torch.zeros(len(students), device=self.device)
         self.methods = [s.method(context_of(scene, s), **s.options).to(self.device) for s in students]
         # In the order in which students name them; one pass serves all students of a teacher.
@@ -95,8 +97,12 @@ class Pack:
         # Without its cache of casted weights: a graph would keep the copies of the step that was recorded.
         return torch.autocast("cuda", torch.bfloat16, cache_enabled=False)
 
-    def _view(self) -> Tensor:
-        return normalised(self.data.view(self.rows, self.draws), self.scene.mean, self.scene.std)
+    def _view(self) -> tuple[Tensor, dict[str, Tensor]]:
+        """The batch as networks take it, and its labels."""
+        view, labels = self.data.view(self.rows, self.draws), self._labels()
+        if self.schedule.mixup:
+            view, labels["targets"] = mix_up(view.float(), labels["targets"], self.share)
+        return normalised(view, self.scene.mean, self.scene.std), labels
 
     def _lessons(self, view: Tensor) -> dict[LessonKey, Lesson]:
         """The batch and what each teacher says about it; once more for methods that add views to it."""
@@ -134,7 +140,8 @@ class Pack:
         study = study or self._study
         for p in self.parameters:
             p.grad = None  # so that backward passes write gradients and need not add them
-        lessons, labels = self._lessons(self._view()), self._labels()
+        view, labels = self._view()
+        lessons = self._lessons(view)
         main = torch.cuda.current_stream() if self.streams else None
         for choir in self.choirs:
             found = [lessons[lesson_key(self.students[k], self.methods[k])] for k in choir.places]
@@ -240,6 +247,8 @@ class Pack:
         for number, rows in enumerate(order[: steps * self.batch].view(steps, -1)):
             self.rows.copy_(rows)
             self.draws.copy_(draws[number])
+            if self.schedule.mixup:
+                self.share.fill_(mixup_share(self.schedule.mixup, self.scene.seed, epoch * steps + number))
             self._step() if self.graph is None else self.graph.replay()
             if epoch == number == 0 or number == steps - 1:
                 for method in self.methods:

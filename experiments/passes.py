@@ -11,7 +11,7 @@ from experiments.images import Images
 
 
 def normalised(pixels: Tensor, mean: Tensor, std: Tensor) -> Tensor:
-    """uint8 images as the networks take them."""
+    """Images from 0 to 255 as the networks take them."""
     images = (pixels.float() / 255 - mean.view(1, -1, 1, 1)) / std.view(1, -1, 1, 1)
     return images.contiguous(memory_format=torch.channels_last)
 

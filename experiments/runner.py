@@ -195,7 +195,7 @@ class Runner:
         return {
             **job.identity(), "options": job.settings(), "overlap": self.overlap(job),
             "batch": pack.batch, "batches": pack.scene.seed, "epochs_run": pack.schedule.epochs,
-            "seconds": round(seconds / len(pack.students), 2),
+            "mixup": pack.schedule.mixup, "seconds": round(seconds / len(pack.students), 2),
             "diverged": not sound, "accuracy": student.accuracy if sound else None,
             "loss": student.final_loss if math.isfinite(student.final_loss) else None,
         }  # fmt: skip
@@ -206,5 +206,5 @@ class Runner:
         return len(set(self.lab.task(job.teacher.data, job.teacher.task)[2]) & set(own)) / len(own)
 
     def _where(self, job: Job) -> str:
-        few = "" if job.per_class is None else f", {job.per_class} a class"
+        few = "" if job.per_class is None else f", {job.per_class} a class, {job.recipe}"
         return f"{job.experiment} {job.data} task {job.task} batches {job.batches}{few}"

@@ -61,6 +61,26 @@ def test_run_ranks_distils_and_keeps_the_best_on_validation(zoo, tmp_path):
     assert 'id="training"' in page
 
 
+@pytest.mark.parametrize(
+    ("per_class", "recipe", "options", "advised"),
+    [(24, "small", {}, True), (24, "patient", {}, False), (24, "small", {"mixup": 0.5}, False),
+     (130, "small", {}, False)],
+)  # fmt: skip
+def test_few_images_are_told_of_the_patient_recipe(zoo, tmp_path, per_class, recipe, options, advised):
+    said: list[str] = []
+    how = {"recipe": recipe, "epochs": 1, "device": "cpu", "report": False}
+    run(
+        zoo,
+        blobs("ab", per_class=per_class),
+        student="mlp-8",
+        out=tmp_path / "r",
+        notify=said.append,
+        **how,
+        **options,
+    )
+    assert any("images a class are few: --recipe patient" in sentence for sentence in said) == advised
+
+
 def test_the_test_split_decides_nothing(zoo, tmp_path):
     """With other test labels the same student is kept, and only the figures at the end change."""
     task = blobs("abcd", seed=2)

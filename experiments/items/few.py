@@ -9,6 +9,7 @@ import matplotlib.pyplot as plt
 from experiments.book import COLOURS, MARKERS, Book, chooser, one_legend, plain_axes, save_figure, table
 from experiments.items import fig05
 from experiments.jobs import Job, Scale, distillation
+from experiments.schedule import PATIENT, PLAIN
 
 NAME, TITLE = "few", "Few labels: the gain against the number of images a class"
 METHODS = ("none", "sinkhorn", "probe-kd", "sinkhorn+probe", "rkd", fig05.GENTLE_RKD, "refilled", "finetune")
@@ -18,20 +19,24 @@ COUNTS = {
 }  # the most wanted first; None: all
 TASKS = {"cifar100": (0, 2, 5), "cub200": (0, 2, 4)}  # 100, 60 (50) and 0 % overlap
 TIERS = {"cifar100": 10, "cub200": 25}
+RECIPES = (PATIENT, PLAIN)
 
 
 def jobs(scale: Scale) -> list[Job]:
-    """Counts, seeds and tasks from the most wanted on; with all images the trainings are Fig. 5's."""
+    """Counts, recipes, seeds and tasks from the most wanted on; with all images the trainings are Fig. 5's."""
     found = []
     for data, counts in COUNTS.items():
         for place, count in enumerate(scale.few(counts)):
-            for seed in scale.seeds:
-                for task in scale.few(TASKS[data]):
-                    found += setting(scale, data, count, task, seed, TIERS[data] + place)
+            for recipe in RECIPES if count else (PLAIN,):
+                for seed in scale.seeds:
+                    for task in scale.few(TASKS[data]):
+                        found += setting(scale, data, count, task, seed, TIERS[data] + place, recipe)
     return found
 
 
-def setting(scale: Scale, data: str, count: int | None, task: int, seed: int, tier: int) -> list[Job]:
+def setting(
+    scale: Scale, data: str, count: int | None, task: int, seed: int, tier: int, recipe: str = PLAIN
+) -> list[Job]:
     """All methods for one count, task and seed."""
     student, teacher = fig05.STUDENTS[data][0], fig05.TEACHERS[data]
     known = [] if count is not None else fig05.setting(scale, data, student, task, seed)
@@ -45,7 +50,7 @@ def setting(scale: Scale, data: str, count: int | None, task: int, seed: int, ti
         )
         network = teacher if method == "finetune" else student
         found.append(distillation(scale, NAME, data, network, method, teacher, task, seed, options, variant=variant,
-                                  per_class=few, tier=tier))  # fmt: skip
+                                  per_class=few, tier=tier, recipe=recipe))  # fmt: skip
     return found
 
 
@@ -58,21 +63,25 @@ def section(book: Book, folder: Path) -> str:
         "Accuracy in percent. The images a class are drawn anew for each seed; the teacher has all of its own. "
         "Batches and epochs follow the rule of `experiments/schedule.py`: the largest batch of 256, 128, 64 that "
         "leaves 39 steps an epoch, and at least 4,000 steps. `finetune` trains the teacher's own network, which is "
-        "larger than the student, under a new classifier: the upper reference, not in the figure. Not in the paper."
+        "larger than the student, under a new classifier: the upper reference, not in the figure. `patient`: images "
+        "are mixed up, for everybody, and there are three times the steps. Not in the paper."
     ]
     for data in COUNTS:
         counts = [*sorted({job.per_class for job in some if job.data == data and job.per_class}), None]
         for task in scale.few(TASKS[data]):
-            head = [f"{data}, {fig05.overlap_of(scale, data, task):.0%}"]
-            head += [str(scale.kind(data).per_class if count is None else count) for count in counts]
-            lines = [[name, *(book.accuracy(choose(data=data, task=task, per_class=count, name=name)).shown()
-                              for count in counts)] for name in METHODS]  # fmt: skip
-            parts.append(table(head, lines))
-        parts.append(_draw(book, scale, choose, data, counts, folder))
+            for recipe in (PLAIN, PATIENT):
+                of_recipe = counts if recipe == PLAIN else counts[:-1]
+                head = [f"{data}, {fig05.overlap_of(scale, data, task):.0%}, {recipe}"]
+                head += [str(scale.kind(data).per_class if count is None else count) for count in of_recipe]
+                lines = [[name, *(book.accuracy(choose(data=data, task=task, per_class=count, name=name,
+                                                       recipe=recipe)).shown() for count in of_recipe)]
+                         for name in METHODS]  # fmt: skip
+                parts.append(table(head, lines))
+        parts += [_draw(book, scale, choose, data, counts, folder, recipe) for recipe in (PLAIN, PATIENT)]
     return "\n\n".join(part for part in parts if part)
 
 
-def _draw(book: Book, scale: Scale, choose, data: str, counts: list, folder: Path) -> str:
+def _draw(book: Book, scale: Scale, choose, data: str, counts: list, folder: Path, recipe: str) -> str:
     tasks = scale.few(TASKS[data])
     figure, axes = plt.subplots(1, len(tasks), figsize=(11, 3.4), sharey=True)
     drawn = False
@@ -82,8 +91,8 @@ def _draw(book: Book, scale: Scale, choose, data: str, counts: list, folder: Pat
         ):  # finetune is far above
             points = []
             for count in counts:
-                base = choose(data=data, task=task, per_class=count, name="none")
-                gain = book.gains(choose(data=data, task=task, per_class=count, name=name), base)
+                where = {"data": data, "task": task, "per_class": count, "recipe": recipe}
+                gain = book.gains(choose(**where, name=name), choose(**where, name="none"))
                 if gain.values:
                     points.append((count or scale.kind(data).per_class, gain))
             if points:
@@ -105,4 +114,4 @@ def _draw(book: Book, scale: Scale, choose, data: str, counts: list, folder: Pat
         plt.close(figure)
         return ""
     one_legend(axes)
-    return save_figure(figure, folder, f"few-{data}")
+    return save_figure(figure, folder, f"few-{data}" if recipe == PLAIN else f"few-{data}-{recipe}")

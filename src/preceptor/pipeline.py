@@ -26,6 +26,7 @@ from preceptor.zoo import Zoo
 if TYPE_CHECKING:
     from torch import nn
 
+FEW = 100  # images a class
 VALIDATION = 0.2  # of the training set: decides between the teachers and the plain student
 PLAIN = "plain"
 
@@ -146,6 +147,8 @@ def run(
     smaller, held = task.split_validation(validation, seed)
     judged = Task.from_splits(smaller.train, held, task.classes, f"{task.name} (validation)")
     shared = {"recipe": recipe, "seed": seed, "device": device, "resume": resume}
+    for sentence in _advice(judged, recipe, options):
+        notify(sentence)
     notify(f"training {student} without a teacher, to compare with")
     trials = [_trial(train, folder / PLAIN, None, judged, student=student, **shared, **_recipe_part(options))]
     for name in leaders:
@@ -215,6 +218,16 @@ def _warnings(zoo: Zoo, task: Task, ranking: Ranking, leaders: Sequence[str], de
     return [
         f"{leaders[0]} scores {score:.3f}, no better than the same network untrained ({reference:.3f}): "
         "nothing in this zoo looks useful for this task"
+    ]
+
+
+def _advice(task: Task, recipe: Any, options: Mapping[str, Any]) -> list[str]:
+    """What is worth a try with few labels, to those who left the recipe as it is by default."""
+    each = len(task.train) // len(task.classes)
+    if recipe != "small" or "mixup" in options or each >= FEW:
+        return []
+    return [
+        f"{each} images a class are few: --recipe patient takes longer and often gains more (docs/choosing.md)"
     ]
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 from experiments.images import Canvases, Images
-from experiments.schedule import Schedule, small_set
+from experiments.schedule import PATIENT, Schedule, small_set
 
 from experiments import sources
 
@@ -72,6 +72,12 @@ def test_small_sets_get_smaller_batches_and_enough_steps(images, expected):
 def test_short_trials_stay_short_and_a_given_batch_is_a_limit():
     assert small_set(500, 2, 256) == (64, 2)
     assert small_set(25000, 200, 128) == (128, 200)
+
+
+def test_the_patient_recipe_takes_three_times_the_steps():
+    batch, epochs = small_set(1250, 200, 256)
+    assert small_set(1250, 200, 256, PATIENT) == (batch, 3 * epochs)
+    assert small_set(1250, 2, 256, PATIENT) == (batch, 2)
 
 
 def test_the_rate_falls_at_the_papers_epochs():

@@ -17,6 +17,7 @@ from torch._dynamo.utils import counters
 from experiments import sources
 from preceptor import ot
 from preceptor.core import Outputs
+from preceptor.distill.inputs import mixup_share
 from preceptor.distill.losses import METHODS, Method
 from preceptor.distill.losses.method import task_loss
 from preceptor.models import build
@@ -42,6 +43,7 @@ class Noting(Method):
 
     def terms(self, step):
         self.seen.append((step.images.clone(), step.labels.clone(), float(step.progress)))
+        self.targets = step.targets.clone()
         return {"task": task_loss(step)}
 
 
@@ -85,6 +87,21 @@ def test_a_pack_does_what_sgd_does(source):
     assert len(steps) == 2 * (40 // 8)
     expected = torch.cat([p.detach().flatten() for p in network.parameters()])
     torch.testing.assert_close(weights(student), expected, atol=1e-5, rtol=1e-4)
+
+
+def test_a_patient_pack_mixes_images_and_labels_as_the_product_does(source):
+    def pack(**changes):
+        return Pack([Student(build("cnn-4", 5, (3, 16, 16), seed=1), Noting)], scene(source, **changes))
+
+    plain, mixed = pack(), pack(mixup=1.0)
+    plain.train()
+    mixed.train()
+    (images, labels, _), (blends, same, _) = plain.methods[0].seen[-1], mixed.methods[0].seen[-1]
+    assert torch.equal(labels, same), "the batches are those of the plain pack"
+    share = mixup_share(1.0, 0, 4)
+    torch.testing.assert_close(blends, share * images + (1 - share) * images.roll(4, 0), atol=1e-5, rtol=1e-5)
+    hot = torch.nn.functional.one_hot(labels, 5)
+    torch.testing.assert_close(mixed.methods[0].targets, share * hot + (1 - share) * hot.roll(4, 0))
 
 
 def test_each_epoch_sees_every_image_once(source):

@@ -8,6 +8,7 @@ from experiments.book import Book, Sample, table
 from experiments.items import few, fig05, fig07
 from experiments.items.fig07_paper import PEARSON, TASKS
 from experiments.jobs import PAPER
+from experiments.schedule import PATIENT, PLAIN
 
 from experiments import report, results
 from preceptor.metrics.quality import pearson
@@ -74,7 +75,21 @@ def test_the_bar_of_few_labels(tmp_path, gains, verdicts):
         "few",
         [(j, 0.3 + {"none": 0.0, **gains}[j.name]) for j in some if j.name in {"none", *gains}],
     )
-    assert tuple(bar.verdict for bar in few_labels(Book(tmp_path))) == verdicts
+    assert tuple(bar.verdict for bar in few_labels(Book(tmp_path))) == (*verdicts, UNKNOWN, UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    ("plain", "patient", "taught", "verdict"),
+    [(0.20, 0.20, 0.24, MISSED), (0.30, 0.20, 0.30, MISSED), (0.24, 0.20, 0.30, REACHED)],
+)
+def test_the_patient_recipe_is_judged_by_the_better_student_alone(tmp_path, plain, patient, taught, verdict):
+    accuracy = {(PLAIN, "none"): plain, (PATIENT, "none"): patient, (PATIENT, "sinkhorn"): taught}
+    some = [job for recipe in (PLAIN, PATIENT) for task in (0, 2, 5) for seed in (0, 1, 2)
+            for job in few.setting(PAPER, "cifar100", 25, task, seed, 0, recipe)]  # fmt: skip
+    write(
+        tmp_path, "few", [(job, accuracy[key]) for job in some if (key := (job.recipe, job.name)) in accuracy]
+    )
+    assert [bar.verdict for bar in few_labels(Book(tmp_path))][2] == verdict
 
 
 def score_rows(scores, accuracies):

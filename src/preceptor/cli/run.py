@@ -27,7 +27,7 @@ def run(
     top: Annotated[
         int, typer.Option(min=1, help="Try so many of the best teachers, keep the best on validation data.")
     ] = 1,
-    recipe: Annotated[str, typer.Option(help="How to train.")] = "small",
+    recipe: Annotated[str, typer.Option(help="How to train: small, patient (for few labels), …")] = "small",
     option: Annotated[
         list[str] | None,
         typer.Option(

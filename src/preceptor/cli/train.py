@@ -21,7 +21,7 @@ _RUN = "Run"
 Data = Annotated[str, typer.Argument(help="Folder, .npz, cifar10:ROOT, cifar100:ROOT or glyphs:TASK.")]
 Out = Annotated[str | None, typer.Option("--out", help="The run folder.", rich_help_panel=_RUN)]
 RecipeName = Annotated[
-    str, typer.Option("--recipe", help="small, quick, adamw, cifar100, cub, paper, cub-paper.",
+    str, typer.Option("--recipe", help="small, patient, finetune, quick, adamw, cifar100, cub, paper, cub-paper.",
                       rich_help_panel=_RECIPE)
 ]  # fmt: skip
 Epochs = Annotated[int | None, typer.Option(help="Passes over the training set.", rich_help_panel=_RECIPE)]
@@ -74,6 +74,9 @@ def train(
     arch: Annotated[
         str, typer.Option("--arch", help="wrn-16-1, resnet-18, mobilenet-0.5, cnn-16, timm:NAME, …")
     ],
+    start_from: Annotated[
+        str | None, typer.Option(help="Fine-tune: begin with the weights of this teacher, ZOO/NAME.")
+    ] = None,
     out: Out = None,
     zoo: Annotated[str | None, typer.Option(help="Register the model as a teacher in this zoo.")] = None,
     name: Annotated[str | None, typer.Option(help="Its name there.")] = None,
@@ -105,7 +108,7 @@ def train(
     checkpoint_every: CheckpointEvery = None,
     as_json: AsJson = False,
 ) -> None:
-    """Train a plain model.
+    """Train a plain model, from scratch or from a teacher's weights.
 
     Example: preceptor train glyphs:letters --arch cnn-16 --out runs/letters --zoo zoo --name letters
     """
@@ -124,7 +127,7 @@ def train(
         _check_free(zoo, name)
     task = read_task(data, classes, window, on_bad_image)
     result = run_training(
-        task, student=arch, recipe=recipe, out=out, seed=seed, resume=resume, device=device,
+        task, student=arch, start_from=start_from, recipe=recipe, out=out, seed=seed, resume=resume, device=device,
         compile=compile_networks, graphs=graphs, tensorboard=tensorboard, checkpoint_every=checkpoint_every,
         write_centers=zoo is not None, **overrides,
     )  # fmt: skip

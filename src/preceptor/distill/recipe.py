@@ -63,13 +63,19 @@ _LITERAL = {"temperature": 3.0, "epsilon": 0.1, "cost": "teacher", "centers": "c
             "center": False, "value": "entropic", "schedule": "constant", "scale_cost": "none"}  # fmt: skip
 _CIFAR_PAPER = replace(_CIFAR, method_options={"sinkhorn": {"weight": 10.0, **_LITERAL}})
 
+_SMALL = Recipe(epochs=60, batch_size=64, lr=0.05, nesterov=True, warmup_epochs=1.0)
+
 RECIPES: dict[str, Recipe] = {
     "cifar100": _CIFAR,
     "cub": _CUB,
     "paper": _CIFAR_PAPER,
     "cifar100-paper": _CIFAR_PAPER,
     "cub-paper": replace(_CUB, method_options={"sinkhorn": {"weight": 100.0, **_LITERAL}}),
-    "small": Recipe(epochs=60, batch_size=64, lr=0.05, nesterov=True, warmup_epochs=1.0),
+    "small": _SMALL,
+    # For few labels and a teacher: mixed images are ever new, and the teacher has an answer to each of them (Beyer et
+    # al. 2022, "A good teacher is patient and consistent").
+    "patient": replace(_SMALL, epochs=180, mixup=1.0),
+    "finetune": replace(_SMALL, lr=0.005),  # for a network that starts from a teacher's weights
     "quick": Recipe(epochs=10, batch_size=64, lr=0.05, nesterov=True),
     "adamw": Recipe(
         epochs=60, batch_size=64, optimizer="adamw", lr=1e-3, weight_decay=0.05, warmup_epochs=1.0

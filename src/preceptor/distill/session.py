@@ -32,6 +32,7 @@ from preceptor.distill.prepare import (
 from preceptor.distill.progress import Reporter
 from preceptor.distill.result import Result
 from preceptor.distill.run_folder import RunFolder
+from preceptor.distill.start import seen_by, start_from
 from preceptor.distill.step import TrainingStep
 from preceptor.distill.sync_norm import Synchronised, synchronise
 from preceptor.distill.teacher_side import GivenTeacher, TeacherSide, check_cacheable
@@ -53,6 +54,7 @@ class Session:
     compile_networks: bool
     graphs: bool
     write_centers: bool
+    start: GivenTeacher | None = None  # whose weights the student begins with
     notes: list[str] = field(default_factory=list)
     synchronised: list[Synchronised] = field(default_factory=list)
     joules: float | None = None  # what the training drew, where that can be read
@@ -73,8 +75,12 @@ class Session:
         recipe = self.settings.recipe
         task, watch, watched = self._splits()
         spec = input_spec(task.train, task.kind, recipe.image_size)
+        spec = spec if self.start is None else seen_by(self.start, spec)
         normalise = Normalise(spec).to(self.fabric.device)
-        network = make_student(self.student, task, spec, self.seed).to(self.fabric.device)
+        network = make_student(self.student, task, spec, self.seed)
+        if self.start is not None:
+            start_from(network, tuple(self.task.classes), self.start)
+        network = network.to(self.fabric.device)
         teacher = self._teacher_side(normalise)
         config = self._config(network, spec, teacher)
         finished = on_first_process(self.fabric, lambda: self._begin(config, resume))
@@ -125,8 +131,9 @@ class Session:
             "method": self.settings.method.name,
             "method_options": plain(self.settings.options),
             "recipe": plain(self.settings.recipe.to_json()),
-            "teacher": None if teacher is None else teacher.reference(),
+            "teacher": None if teacher is None else teacher.given.reference(),
             "cache_teacher": self.cache_teacher,
+            **({} if self.start is None else {"start_from": self.start.reference()}),
             "seed": self.seed,
             "data": {
                 "name": self.task.name,

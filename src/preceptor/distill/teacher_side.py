@@ -27,6 +27,20 @@ class GivenTeacher:
     preprocessing: Preprocessing | None  # None: inputs come in the student's normalisation
     place: str | None  # ZOO/NAME
 
+    def reference(self) -> dict[str, Any]:
+        """What identifies this teacher in config.json."""
+        card = getattr(self.module, "card", None)
+        if card is not None:
+            return {"name": card.name, "sha256": card.weights_hash, "from": self.place}
+        digest = hashlib.sha256()
+        for name, value in sorted(self.module.state_dict().items()):
+            digest.update(name.encode())
+            digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+        return {
+            "name": getattr(self.module, "arch", "") or type(self.module).__name__,
+            "sha256": digest.hexdigest(),
+        }
+
 
 def as_given(teacher: nn.Module | str | Result, classes: Sequence[str] | None) -> GivenTeacher:
     """Read a teacher from its zoo, or take the module or the finished training as it is."""
@@ -117,20 +131,6 @@ class TeacherSide:
     def keep(self, outputs: tuple[Tensor, Tensor]) -> None:
         """Answer from these outputs from here on."""
         self._cache = outputs
-
-    def reference(self) -> dict[str, Any]:
-        """What identifies this teacher in config.json."""
-        card = getattr(self.module, "card", None)
-        if card is not None:
-            return {"name": card.name, "sha256": card.weights_hash, "from": self.given.place}
-        digest = hashlib.sha256()
-        for name, value in sorted(self.module.state_dict().items()):
-            digest.update(name.encode())
-            digest.update(value.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
-        return {
-            "name": getattr(self.module, "arch", "") or type(self.module).__name__,
-            "sha256": digest.hexdigest(),
-        }
 
 
 def _in_two(

@@ -33,6 +33,7 @@ def train(
     student: str | nn.Module = "wrn-16-1",
     method: str | type[Method] = "none",
     teacher: TeacherLike | None = None,
+    start_from: TeacherLike | None = None,
     recipe: Recipe | str = "small",
     out: str | os.PathLike[str] | None = None,
     seed: int = 0,
@@ -62,6 +63,8 @@ def train(
         method: The name of a method, or a `Method` class; "none" is the student alone.
         teacher: A `Teacher`, where one lies (``ZOO/NAME``), the `Result` of a training, or any module with
             `outputs`, which then sees inputs in the student's normalisation.
+        start_from: A teacher, in any of these forms, whose weights the student begins with: fine-tuning. The student
+            has its architecture; inputs are normalised as it was trained to see them.
         recipe: How to train: a name of `RECIPES` or a `Recipe`.
         out: The run folder; None keeps nothing on the disk.
         seed: Decides weights, data order and augmentation.
@@ -98,6 +101,7 @@ def train(
             fabric=make_fabric(device, chosen.recipe.precision),
             folder=None if out is None else RunFolder(out),
             cache_teacher=cache_teacher, compile_networks=compile, graphs=graphs, write_centers=write_centers,
+            start=None if start_from is None else as_given(start_from, None),
         )  # fmt: skip
         result = session.run(
             resume=resume, tensorboard=tensorboard, checkpoint_every=checkpoint_every,
