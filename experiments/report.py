@@ -40,21 +40,48 @@ def page(book: Book, folder: Path) -> str:
 
 
 def folded(section: str) -> str:
-    """The section with each table that has none of our numbers, of which a stranger learns nothing, as a line."""
+    """The section without what tells a stranger nothing: tables, rows and columns that have no number become a line."""
     parts: list[str] = []
     for part in section.split("\n\n"):
-        head, *rest = part.splitlines() or [""]
-        cells = [cell.strip() for line in rest[1:] for cell in line.strip("| ").split("|")[1:]]
-        told = [cell for cell in cells if cell not in ("", "–")]
-        if not head.startswith("|") or not told or not all(NOT_RUN in cell for cell in told):
+        if not part.startswith("|"):
             parts.append(part)
             continue
-        name = head.split("|")[1].strip() or "the table"
-        if parts and parts[-1].startswith(f"*{NOT_RUN}: "):
-            parts[-1] = f"{parts[-1][:-1]}; {name}*"
-        else:
-            parts.append(f"*{NOT_RUN}: {name}*")
+        head, rule, *lines = (
+            [cell.strip() for cell in line.strip("|").split("|")] for line in part.splitlines()
+        )
+        if all(_empty(line[1:]) for line in lines) or all(
+            NOT_RUN in c or c in BLANK for ln in lines for c in ln[1:]
+        ):
+            parts = _missing(parts, head[0] or "the table")
+            continue
+        rows = [line for line in lines if not _empty(line[1:])]
+        columns = [
+            place for place in range(len(head)) if place == 0 or not _empty([line[place] for line in lines])
+        ]
+        shown = [[line[place] for place in columns] for line in (head, rule, *rows)]
+        parts.append("\n".join("| " + " | ".join(line) + " |" for line in shown))
+        lacking = [head[place] for place in range(len(head)) if place not in columns]
+        lacking += [line[0] for line in lines if line not in rows]
+        if lacking:
+            parts.append(f"*{NOT_RUN}, above: {'; '.join(lacking)}*")
     return "\n\n".join(parts)
+
+
+BLANK = ("", "–")
+
+
+def _empty(cells: list[str]) -> bool:
+    """Whether something was planned and there is no number, the paper's included."""
+    return any(NOT_RUN in cell for cell in cells) and all(
+        cell in BLANK or cell.removeprefix("– / ") == NOT_RUN for cell in cells
+    )
+
+
+def _missing(parts: list[str], name: str) -> list[str]:
+    """With a line for a table that is not there, or its name in the line before."""
+    if parts and parts[-1].startswith(f"*{NOT_RUN}: "):
+        return [*parts[:-1], f"{parts[-1][:-1]}; {name}*"]
+    return [*parts, f"*{NOT_RUN}: {name}*"]
 
 
 def _bars(book: Book) -> str:

@@ -55,15 +55,15 @@ def section(book: Book, folder: Path) -> str:
     drawn = {}
     for data in tab08.TASK:
         base = book.accuracy(tab08.references(scale, data, fig05.STUDENTS[data][0])["none"])
-        lines = [["student alone", "", base.shown()]]
+        lines = [["student alone", base.shown()]]
         for name, values in RANGES.items():
             for value in scale.few(values):
                 found = book.accuracy(choose(data=data, name=label({**literal(data), name: value})))
-                lines.append([name, f"{value:g}", found.shown()])
+                lines.append([f"{name} {value:g}", found.shown()])
                 if found.values:
                     drawn.setdefault(data, {}).setdefault(name, []).append((value, found))
         share = fig05.overlap_of(scale, data, tab08.TASK[data])
-        parts.append(table([f"{data}, {share:.0%}", "value", "accuracy"], lines))
+        parts.append(table([f"{data}, {share:.0%}", "accuracy"], lines))
         if data in drawn:
             parts.append(_draw(drawn[data], base, data, folder))
     return "\n\n".join(parts)

@@ -196,7 +196,11 @@ def section(book: Book, folder: Path) -> str:
             scored.append(
                 (
                     mean,
-                    [name, *(g.shown(digits=1, signed=True) for g in gains.values()), f"{100 * mean:+.2f}"],
+                    [
+                        name,
+                        *(g.shown(digits=1, signed=True) if g.values else "–" for g in gains.values()),
+                        f"{100 * mean:+.2f}",
+                    ],
                 )
             )
         lines += [line for _, line in sorted(scored, key=lambda pair: -pair[0])]

@@ -164,8 +164,20 @@ def test_tables_without_a_number_of_ours_are_a_line():
     empty = "| {} | 100% |\n| --- | ---: |\n| none | 71.56 / not run yet |\n| kd | – |"
     some = "| wrn-16-1 | 100% |\n| --- | ---: |\n| none | 71.56 / 73.24 (1) |\n| kd | not run yet |"
     section = "\n\n".join(["Words.", some, empty.format("wrn-16-2"), empty.format("wrn-40-1"), "More words."])
-    wanted = "\n\n".join(["Words.", some, "*not run yet: wrn-16-2; wrn-40-1*", "More words."])
-    assert report.folded(section) == wanted
+    kept = some.rpartition("\n")[0]
+    lines = ["*not run yet, above: kd*", "*not run yet: wrn-16-2; wrn-40-1*"]
+    assert report.folded(section) == "\n\n".join(["Words.", kept, *lines, "More words."])
+
+
+def test_columns_without_a_number_are_named_below_the_table():
+    section = (
+        "| cifar100 | 10 | 25 | 50 |\n| --- | ---: | ---: | ---: |\n"
+        "| none | not run yet | 28.79 (3) | – |\n| kd | not run yet | not run yet | – |"
+    )
+    assert report.folded(section) == (
+        "| cifar100 | 25 | 50 |\n| --- | ---: | ---: |\n| none | 28.79 (3) | – |\n\n"
+        "*not run yet, above: 10; kd*"
+    )
 
 
 def test_the_page_in_the_docs_is_what_the_rows_say(tmp_path):
