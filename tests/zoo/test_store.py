@@ -375,3 +375,15 @@ def test_a_store_that_cannot_be_reached_is_a_sentence(monkeypatch: pytest.Monkey
     zoo.storage = pickle.loads(pickle.dumps(zoo.storage))
     with pytest.raises(PreceptorError, match="cannot be reached"):
         zoo.exists()
+
+
+def test_a_teacher_that_cannot_be_read_hides_no_other(zoo: Zoo, run: Path) -> None:
+    zoo.add(f"run:{run}", name="good")
+    folder = Path(zoo.url) / "looped"
+    folder.mkdir()
+    (folder / "card.json").symlink_to(folder / "card.json")
+    bad, good = sorted(zoo.listing(), key=lambda row: "problem" not in row)
+    assert good["name"] == "good"
+    assert bad["name"] == "looped"
+    assert "cannot be used" in bad["problem"]
+    assert zoo.verify("looped") == [bad["problem"]]

@@ -184,7 +184,7 @@ class RunFolder:
                 raise
             raise PreceptorError(
                 f"the disk is full: {what} of {self.path} could not be written; {self.last_checkpoint()}; "
-                "free some space and go on with --resume"
+                "free some space and start the same again with --resume (`preceptor demo` needs none)"
             ) from error
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from preceptor.core import PreceptorError
+from preceptor.files import explain
 from preceptor.zoo.card import CARD_FILE, CHECK_FILE, Card, check_name, read_card
 from preceptor.zoo.limits import MAX_CARD_BYTES, MAX_FILE_BYTES
 from preceptor.zoo.preprocessing import Preprocessing
@@ -151,6 +152,8 @@ class Zoo:
             return read_card(self.storage.read(name, CARD_FILE, MAX_CARD_BYTES), name)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise self._unknown(name) from error
+        except OSError as error:
+            raise PreceptorError(explain(error)) from error
 
     def load(self, name: str, device: str = "cpu", trust_code: bool = False) -> Teacher:
         """A teacher ready to run, its files checked against their sums and its numbers against its card."""
