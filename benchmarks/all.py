@@ -26,6 +26,7 @@ BENCHMARKS: dict[str, tuple[list[str], list[str] | None, bool]] = {
     "rank_scale": ([], None, False),
     "distill": ([], ["--quick"], False),
     "methods": ([], ["--quick"], False),
+    "methods --patient": ([], ["--quick"], False),
     "characters": ([], ["--quick"], False),
     "sinkhorn_gpu": ([], None, True),
     "training_gpu": ([], None, True),
@@ -46,15 +47,17 @@ def main() -> int:
     for name in arguments.names or BENCHMARKS:
         whole, quick, needs_gpu = BENCHMARKS[name]
         options = quick if arguments.quick else whole
+        script, *words = name.split()
         if needs_gpu and not torch.cuda.is_available():
             print(f"{name}: left out, there is no CUDA device")
         elif options is None:
             print(f"{name}: left out, it has no quick form")
         elif arguments.list:
-            print(" ".join(["python", f"benchmarks/{name}.py", *options]))
+            print(" ".join(["python", f"benchmarks/{script}.py", *words, *options]))
         else:
             begun = time.perf_counter()
-            status = subprocess.run([sys.executable, HERE / f"{name}.py", *options], check=False).returncode
+            command = [sys.executable, HERE / f"{script}.py", *words, *options]
+            status = subprocess.run(command, check=False).returncode
             print(
                 f"{name}: {'done' if status == 0 else f'failed ({status})'}, {time.perf_counter() - begun:.0f} s"
             )

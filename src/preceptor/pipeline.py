@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from preceptor.core import PreceptorError, Ranking
-from preceptor.data import Task
+from preceptor.data import Split, Task
 from preceptor.distill.losses import METHODS
 from preceptor.distill.prepare import settings
 from preceptor.distill.result import Result
@@ -102,6 +102,7 @@ def run(
     resume: bool = False,
     report: bool = True,
     rank_options: Mapping[str, Any] | None = None,
+    unlabelled: Split | Task | str | os.PathLike[str] | None = None,
     notify: Callable[[str], None] = lambda sentence: None,
     **options: Any,
 ) -> PipelineResult:
@@ -126,6 +127,7 @@ def run(
         resume: Go on with an interrupted run in `out`.
         report: Write ``report.html``.
         rank_options: Further arguments of `rank`.
+        unlabelled: Further samples for the students of teachers, as in `train`.
         notify: Told what happens, sentence by sentence.
         **options: Settings of the recipe and options of the method.
     """
@@ -153,7 +155,9 @@ def run(
     trials = [_trial(train, folder / PLAIN, None, judged, student=student, **shared, **_recipe_part(options))]
     for name in leaders:
         notify(f"distilling {name} by {method}")
-        given = {"teacher": f"{zoo.url.rstrip('/')}/{name}", "method": method}
+        given = {
+            "teacher": f"{zoo.url.rstrip('/')}/{name}", "method": method, "unlabelled": unlabelled,
+        }  # fmt: skip
         path = folder / f"from-{name}"
         trials.append(_trial(distill, path, name, judged, student=student, **given, **shared, **options))
     kept = max(trials, key=lambda trial: (trial.validation_accuracy, trial.teacher is not None))

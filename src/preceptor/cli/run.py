@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from preceptor.cli.console import emit_json, say
-from preceptor.cli.task import Classes, OnBadImage, Window, read_task
+from preceptor.cli.task import Classes, OnBadImage, Unlabelled, Window, read_more, read_task
 from preceptor.cli.train import parse_options
 
 
@@ -37,6 +37,7 @@ def run(
     classes: Classes = None,
     window: Window = None,
     on_bad_image: OnBadImage = "fail",
+    unlabelled: Unlabelled = None,
     validation: Annotated[
         float, typer.Option(help="Share of each training class that decides between teachers.")
     ] = 0.2,
@@ -57,7 +58,8 @@ def run(
     result = run_pipeline(
         zoo, read_task(data, classes, window, on_bad_image), student=student, out=out, method=method,
         metrics=tuple(metric or ["sinkhorn"]), top=top, recipe=recipe, validation=validation, seed=seed, device=device,
-        resume=resume, report=report, notify=(lambda text: None) if json else say, **parse_options(option or []),
+        resume=resume, report=report, unlabelled=read_more(unlabelled, on_bad_image),
+        notify=(lambda text: None) if json else say, **parse_options(option or []),
     )  # fmt: skip
     if json:
         emit_json({**result.to_json(), "path": str(result.path)})

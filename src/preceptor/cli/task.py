@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from preceptor.data.split import Split
     from preceptor.data.task import Task
 
 Classes = Annotated[str | None, typer.Option(help="Only these classes of the data: a,b,c.")]
@@ -14,6 +15,18 @@ Window = Annotated[str | None, typer.Option(help="Only a window of the classes: 
 OnBadImage = Annotated[
     str, typer.Option("--on-bad-image", help="Images that cannot be read: fail, or skip and name them.")
 ]
+
+
+Unlabelled = Annotated[
+    str | None, typer.Option(help="More samples, labels not looked at: a folder of images, or any DATA.")
+]
+
+
+def read_more(unlabelled: str | None, on_bad_image: str) -> Split | None:
+    """The unlabelled samples, where some were named."""
+    from preceptor.data.unlabelled import read_unlabelled
+
+    return None if unlabelled is None else read_unlabelled(unlabelled, on_bad_image)
 
 
 def read_task(data: str, classes: str | None, window: str | None, on_bad_image: str) -> Task:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from preceptor.cli.console import emit_json, say
-from preceptor.cli.task import Classes, OnBadImage, Window, read_task
+from preceptor.cli.task import Classes, OnBadImage, Unlabelled, Window, read_more, read_task
 from preceptor.core import PreceptorError
 
 if TYPE_CHECKING:
@@ -158,6 +158,7 @@ def distill(
     classes: Classes = None,
     window: Window = None,
     on_bad_image: OnBadImage = "fail",
+    unlabelled: Unlabelled = None,
     recipe: RecipeName = "small",
     epochs: Epochs = None,
     lr: Lr = None,
@@ -196,7 +197,7 @@ def distill(
 
     result = run_distillation(
         student, read_task(data, classes, window, on_bad_image), teacher, method, out, recipe=recipe, seed=seed,
-        resume=resume,
+        resume=resume, unlabelled=read_more(unlabelled, on_bad_image),
         with_baseline=with_baseline, cache_teacher=cache_teacher, device=device, compile=compile_networks,
         graphs=graphs, tensorboard=tensorboard, checkpoint_every=checkpoint_every,
         **{**overrides, **parse_options(option or [])},

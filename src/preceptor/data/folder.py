@@ -62,6 +62,22 @@ def read_folder(
     return splits[0], splits[1] if len(parts) == 2 else None, classes, bad
 
 
+def read_images(root: Path, on_bad_image: str) -> Split:
+    """All images below a folder, whatever its folders mean; labels are 0."""
+    if on_bad_image not in ON_BAD_IMAGE:
+        raise PreceptorError(f"on_bad_image is {on_bad_image!r}; use one of {', '.join(ON_BAD_IMAGE)}")
+    files = scan(root, [path.relative_to(root).as_posix() for path in _image_files(root)])
+    bad = sum(file.shape is None for file in files)
+    if bad and on_bad_image == "fail":
+        raise PreceptorError(_complaint(root, files, bad))
+    sound = [file for file in files if file.shape is not None]
+    if not sound:
+        raise PreceptorError(
+            f"{root} has no images ({', '.join(sorted(SUFFIXES))}); name a folder that has some"
+        )
+    return Split(FileStore(root, sound), np.zeros(len(sound), dtype=np.int64))
+
+
 def _parts(root: Path) -> list[Path]:
     """[train, test] or [root]."""
     train = root / "train"

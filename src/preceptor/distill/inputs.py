@@ -95,11 +95,20 @@ class Normalise(torch.nn.Module):
         return (inputs - self.mean) / self.std
 
 
-def label_distribution(labels: Tensor, num_classes: int, smoothing: float) -> Tensor:
-    """One-hot rows (B, C), or smoothed ones: 1 - smoothing on the label, the rest spread over all classes."""
+def label_distribution(labels: Tensor, num_classes: int, smoothing: float, labelled: float = 1.0) -> Tensor:
+    """One-hot rows (B, C), or smoothed ones: 1 - smoothing on the label, the rest spread over all classes.
+
+    Args:
+        labels: (B,); -1 for rows without a label.
+        num_classes: C.
+        smoothing: Share of a label that all classes get.
+        labelled: The share of rows that have a label. Below 1, rows without one are 0 and the others larger by so
+            much that a mean over all rows is about that over those with a label.
+    """
     one_hot = torch.zeros(len(labels), num_classes, device=labels.device)
-    one_hot.scatter_(1, labels[:, None], 1.0)
-    return one_hot if smoothing == 0 else one_hot * (1 - smoothing) + smoothing / num_classes
+    one_hot.scatter_(1, labels.clamp(min=0)[:, None], 1.0)
+    spread = one_hot if smoothing == 0 else one_hot * (1 - smoothing) + smoothing / num_classes
+    return spread if labelled == 1 else spread * (labels >= 0)[:, None] / labelled
 
 
 def mixup_share(alpha: float, seed: int, step: int) -> float:

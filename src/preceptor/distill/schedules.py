@@ -56,6 +56,10 @@ def distill(
     """
     task = task if isinstance(task, Task) else Task(task)
     if isinstance(method, str) and method in SCHEDULES:
+        if options.pop("unlabelled", None) is not None:
+            raise PreceptorError(
+                f"method {method} trains in stages, which take no unlabelled samples; leave them out"
+            )
         return SCHEDULES[method](student, task, teacher, out, recipe=recipe, **options)
     if isinstance(method, str) and method not in METHODS:
         raise PreceptorError(

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from preceptor.core import PreceptorError
 from preceptor.data.split import Split
 from preceptor.data.task import Task
+from preceptor.data.unlabelled import beside
 from preceptor.distill.collectives import Group, join
 from preceptor.distill.devices import Fabric, on_first_process
 from preceptor.distill.energy import EnergyMeter
@@ -55,6 +56,7 @@ class Session:
     graphs: bool
     write_centers: bool
     start: GivenTeacher | None = None  # whose weights the student begins with
+    unlabelled: Split | None = None  # what the teacher alone says something about
     notes: list[str] = field(default_factory=list)
     synchronised: list[Synchronised] = field(default_factory=list)
     joules: float | None = None  # what the training drew, where that can be read
@@ -133,6 +135,7 @@ class Session:
             "recipe": plain(self.settings.recipe.to_json()),
             "teacher": None if teacher is None else teacher.given.reference(),
             "cache_teacher": self.cache_teacher,
+            **({} if self.unlabelled is None else {"unlabelled": _described(self.unlabelled)}),
             **({} if self.start is None else {"start_from": self.start.reference()}),
             "seed": self.seed,
             "data": {
@@ -163,25 +166,27 @@ class Session:
         recipe, fabric = self.settings.recipe, self.fabric
         data = Data(fabric, spec, self.seed)
         augment = recipe.augment or "none"
+        seen = task.train if self.unlabelled is None else beside(task.train, self.unlabelled)
         context = make_context(task, task.train, data, network, normalise, teacher, self.seed)
+        context = replace(context, num_train=len(seen))
         if self.cache_teacher and teacher is not None:
             check_cacheable(recipe, augment, self.settings.method)
         method, outputs = make_method(self.settings, context, data, task.train, teacher)
         if self.cache_teacher and teacher is not None and outputs is not None:
             teacher.keep(outputs)
-        self._prepare_networks(network, method, len(task.train))
+        self._prepare_networks(network, method, len(seen))
         plain_optimizer = make_optimizer(recipe, [*network.parameters(), *method.parameters()], fabric.device)
         optimizer: Any = fabric.setup_optimizers(plain_optimizer)
         average = MovingAverage(network, recipe.ema) if recipe.ema else None
         step = TrainingStep(
             fabric=fabric, recipe=recipe, student=network, method=method, teacher=teacher,
             normalise=normalise, optimizer=optimizer, num_classes=len(task.classes), average=average,
-            compile_networks=self.compile_networks,
+            compile_networks=self.compile_networks, labelled=float((seen.labels >= 0).mean()),
         )  # fmt: skip
-        loader = data.loader(task.train, recipe.batch_size, augment=augment, train=True)
+        loader = data.loader(seen, recipe.batch_size, augment=augment, train=True)
         return Job(
             fabric=fabric, recipe=recipe, seed=self.seed, num_classes=len(task.classes),
-            num_train=len(task.train), steps_per_epoch=len(loader), student=network, method=method,
+            num_train=len(seen), steps_per_epoch=len(loader), student=network, method=method,
             normalise=normalise, optimizer=optimizer, average=average,
             step=GraphedStep(step) if self.graphs else step,
             train_loader=loader,
@@ -297,3 +302,7 @@ class Session:
             notes=tuple(stored["notes"]),
             method_state={} if checkpoint is None else checkpoint.section("method"),
         )
+
+
+def _described(split: Split) -> dict[str, Any]:
+    return {"samples": len(split), "fingerprint": split.fingerprint}

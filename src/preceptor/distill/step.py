@@ -55,10 +55,12 @@ class TrainingStep:
         num_classes: int,
         average: MovingAverage | None,
         compile_networks: bool = False,
+        labelled: float = 1.0,
     ) -> None:
         self.fabric, self.recipe, self.num_classes = fabric, recipe, num_classes
         self.method, self.teacher, self.normalise = method, teacher, normalise
         self.optimizer, self.average = optimizer, average
+        self.labelled = labelled  # the share of rows that have a label
         self.parameters = [p for group in optimizer.param_groups for p in group["params"]]
         self.channels_last = fabric.device.type == "cuda"
         outputs: Callable[[Tensor], ModelOutput] = student.outputs  # type: ignore[assignment]
@@ -96,7 +98,8 @@ class TrainingStep:
 
     def _parts(self, inputs: StepInputs) -> Iterator[_Rows]:
         """The rows with their label distributions, in parts where the batch does not fit through at once."""
-        targets = label_distribution(inputs.labels, self.num_classes, self.recipe.label_smoothing)
+        smoothing = self.recipe.label_smoothing
+        targets = label_distribution(inputs.labels, self.num_classes, smoothing, self.labelled)
         images = inputs.images
         if inputs.mix is not None:
             images, targets = mix_up(images, targets, inputs.mix)
@@ -119,4 +122,4 @@ class TrainingStep:
             step = step_of_all(step, maps="maps" in self.method.needs)
         terms = {name: value.float() for name, value in self.method(step).items()}
         right = student.logits.detach()[: len(rows.labels)].argmax(dim=1) == rows.labels
-        return terms, step.weights.sum() / sharers, (right * rows.weights).sum().float()
+        return terms, step.weights.sum() / sharers, (right * rows.weights).sum().float() / self.labelled

@@ -14,9 +14,11 @@ import torch
 from torch import nn
 
 from preceptor.core import PreceptorError
+from preceptor.data.split import Split
 from preceptor.data.task import Task
+from preceptor.data.unlabelled import read_unlabelled
 from preceptor.distill.devices import make_fabric, resolve_device, resolve_precision, rest
-from preceptor.distill.losses import Method
+from preceptor.distill.losses import METHODS, Method
 from preceptor.distill.prepare import settings
 from preceptor.distill.recipe import Recipe
 from preceptor.distill.result import Result, baseline_note
@@ -34,6 +36,7 @@ def train(
     method: str | type[Method] = "none",
     teacher: TeacherLike | None = None,
     start_from: TeacherLike | None = None,
+    unlabelled: Split | Task | str | os.PathLike[str] | None = None,
     recipe: Recipe | str = "small",
     out: str | os.PathLike[str] | None = None,
     seed: int = 0,
@@ -65,6 +68,8 @@ def train(
             `outputs`, which then sees inputs in the student's normalisation.
         start_from: A teacher, in any of these forms, whose weights the student begins with: fine-tuning. The student
             has its architecture; inputs are normalised as it was trained to see them.
+        unlabelled: Further samples, whose labels are not looked at: a folder of images, any form of data, a `Task` or
+            a `Split`. The terms of the method see them, the cross-entropy does not; each makes about half of an epoch.
         recipe: How to train: a name of `RECIPES` or a `Recipe`.
         out: The run folder; None keeps nothing on the disk.
         seed: Decides weights, data order and augmentation.
@@ -91,6 +96,7 @@ def train(
     precision: Any = resolve_precision(chosen.recipe.precision, device)
     chosen = replace(chosen, recipe=replace(chosen.recipe, precision=precision))
     _check_teacher(chosen.method, teacher, with_baseline, graphs, device, chosen.recipe)
+    extra = None if unlabelled is None else _extra(unlabelled, chosen.method, cache_teacher)
     fresh = (
         copy.deepcopy(student if baseline_student is None else baseline_student) if with_baseline else student
     )
@@ -101,7 +107,7 @@ def train(
             fabric=make_fabric(device, chosen.recipe.precision),
             folder=None if out is None else RunFolder(out),
             cache_teacher=cache_teacher, compile_networks=compile, graphs=graphs, write_centers=write_centers,
-            start=None if start_from is None else as_given(start_from, None),
+            start=None if start_from is None else as_given(start_from, None), unlabelled=extra,
         )  # fmt: skip
         result = session.run(
             resume=resume, tensorboard=tensorboard, checkpoint_every=checkpoint_every,
@@ -119,6 +125,18 @@ def train(
     result = replace(result, baseline_accuracy=baseline.accuracy, notes=(*result.notes, note))
     session.finish(result)
     return result
+
+
+def _extra(given: Split | Task | str | os.PathLike[str], method: type[Method], cache_teacher: bool) -> Split:
+    """The unlabelled samples, where the method has a use for them."""
+    if not method.uses_unlabelled:
+        known = ", ".join(name for name, known in METHODS.items() if known.uses_unlabelled)
+        raise PreceptorError(f"method {method.name} learns nothing from unlabelled samples; {known} do")
+    if cache_teacher:
+        raise PreceptorError("cache_teacher keeps what the teacher says about labelled samples; leave it out")
+    if isinstance(given, Task):
+        return given.train
+    return given if isinstance(given, Split) else read_unlabelled(given)
 
 
 def _check_teacher(

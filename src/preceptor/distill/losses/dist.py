@@ -29,6 +29,7 @@ class Dist(Method):
     """
 
     name = "dist"
+    uses_unlabelled = True
     reference = "Huang et al. 2022"
     needs = frozenset({"teacher", "same-classes"})
     term_names = ("task", "inter", "intra")

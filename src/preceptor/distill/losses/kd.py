@@ -33,6 +33,7 @@ class KnowledgeDistillation(Method):
     """
 
     name = "kd"
+    uses_unlabelled = True
     reference = "Hinton et al. 2015"
     needs = frozenset({"teacher", "same-classes"})
     term_names = ("task", "kd")
@@ -72,6 +73,7 @@ class BornAgain(KnowledgeDistillation):
     """
 
     name = "ban"
+    uses_unlabelled = False  # a stage of a schedule
     reference = "Furlanello et al. 2018"
 
     def __init__(

@@ -31,6 +31,9 @@ class Method(nn.Module):
     needs: ClassVar[frozenset[str]] = frozenset({"teacher"})
     term_names: ClassVar[tuple[str, ...]] = ("task",)
     relational: ClassVar[bool] = False
+    uses_unlabelled: ClassVar[bool] = (
+        False  # its own terms need no labels: label -1 and a target of 0 are fine
+    )
     processes: Processes = ALONE
 
     def __init__(self, context: Context, **options: Any) -> None:

@@ -109,6 +109,7 @@ class ProbeDistillation(Method):
     """
 
     name = "probe-kd"
+    uses_unlabelled = True
     reference = "preceptor"
     term_names = ("task", "probe")
     probe_weight: Tensor

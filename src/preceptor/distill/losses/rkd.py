@@ -58,6 +58,7 @@ class Relational(Method):
     """
 
     name = "rkd"
+    uses_unlabelled = True
     reference = "Park et al. 2019"
     term_names = ("task", "distance", "angle")
     relational = True

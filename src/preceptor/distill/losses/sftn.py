@@ -23,6 +23,7 @@ class StudentFriendly(KnowledgeDistillation):
     """
 
     name = "sftn"
+    uses_unlabelled = False  # a stage of a schedule
     reference = "Park et al. 2021"
     needs = frozenset({"teacher", "same-classes", "special-teacher"})
 

@@ -71,6 +71,7 @@ class Sinkhorn(Method):
     """
 
     name = "sinkhorn"
+    uses_unlabelled = True
     reference = "Lu et al. 2022"
     term_names: ClassVar[tuple[str, ...]] = ("task", "sinkhorn")
     cost: Tensor

@@ -1,0 +1,96 @@
+"""Samples without labels beside the labelled ones: a teacher has something to say about them, too."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import numpy as np
+
+from preceptor.core import PreceptorError
+from preceptor.data.folder import read_images
+from preceptor.data.sources import read_source
+from preceptor.data.split import ArrayStore, FileStore, Split, Store
+
+UNLABELLED = -1  # in the place of a label
+
+
+def read_unlabelled(source: str | os.PathLike[str], on_bad_image: str = "fail") -> Split:
+    """All images below a folder, or the training part of any other form of data; labels are not looked at."""
+    path = Path(os.fspath(source)).expanduser()
+    found = (
+        read_images(path, on_bad_image) if path.is_dir() else read_source(source, lambda names: names).train
+    )
+    return found.select(np.arange(len(found)), np.full(len(found), UNLABELLED))
+
+
+def beside(labelled: Split, unlabelled: Split) -> Split:
+    """Both in one split; labelled samples come so often that they are about half of what an epoch sees."""
+    if not len(unlabelled):
+        raise PreceptorError("there are no unlabelled samples; leave them out or name where some lie")
+    if isinstance(unlabelled.store, FileStore) and labelled.channels is not None:
+        unlabelled.store.channels = (
+            labelled.channels
+        )  # files are decoded as grey or colour, as the others are
+        unlabelled = unlabelled.select(np.arange(len(unlabelled)))
+    if (labelled.kind, labelled.channels) != (unlabelled.kind, unlabelled.channels):
+        raise PreceptorError(
+            f"the unlabelled samples are {_described(unlabelled)} and the labelled ones {_described(labelled)}; "
+            "both must be of one kind"
+        )
+    if labelled.kind == "vectors" and labelled.sample_shape != unlabelled.sample_shape:
+        raise PreceptorError(
+            f"unlabelled vectors of {unlabelled.sample_shape} numbers came beside labelled ones of "
+            f"{labelled.sample_shape}; both must have the same columns"
+        )
+    own, others = np.arange(len(labelled)), len(labelled) + np.arange(len(unlabelled))
+    times = max(1, len(unlabelled) // len(labelled))
+    rows = np.concatenate([np.tile(own, times), others])
+    labels = np.concatenate([np.tile(labelled.labels, times), np.full(len(others), UNLABELLED)])
+    return Split(_joined(labelled, unlabelled), labels, rows)
+
+
+def _described(split: Split) -> str:
+    return split.kind if split.channels is None else f"images of {split.channels} channels"
+
+
+def _joined(first: Split, second: Split) -> Store:
+    stores = first.store, second.store
+    same = first.sample_shape is not None and first.sample_shape == second.sample_shape
+    if same and isinstance(stores[0], ArrayStore) and isinstance(stores[1], ArrayStore):
+        return ArrayStore(np.concatenate([stores[0].array[first.rows], stores[1].array[second.rows]]))
+    return _Joined(first, second)
+
+
+class _Joined:
+    """The samples of one split, then those of another."""
+
+    def __init__(self, first: Split, second: Split) -> None:
+        self.parts = (first, second)
+        self.vectors = first.kind == "vectors"
+
+    def _at(self, row: int) -> tuple[Split, int]:
+        first, second = self.parts
+        return (first, row) if row < len(first) else (second, row - len(first))
+
+    def shape(self, row: int) -> tuple[int, ...]:
+        """Of one sample."""
+        split, place = self._at(row)
+        return split.shape(place)
+
+    def load(self, row: int) -> np.ndarray:
+        """One sample."""
+        split, place = self._at(row)
+        return split.pixels(place)
+
+    def identify(self, rows: np.ndarray, digest: hashlib._Hash) -> None:
+        """Which rows, and both parts."""
+        digest.update(np.ascontiguousarray(rows).data)
+        for part in self.parts:
+            digest.update(part.fingerprint.encode())
+
+    def path(self, row: int) -> str | None:
+        """Where its file lies."""
+        split, place = self._at(row)
+        return split.path(place)
