@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from preceptor.core import PreceptorError, Ranking
 from preceptor.data import Split, Task
+from preceptor.data.unlabelled import epochs_alone
 from preceptor.distill.losses import METHODS
 from preceptor.distill.prepare import settings
+from preceptor.distill.recipe import resolve_recipe
 from preceptor.distill.result import Result
 from preceptor.distill.saved_run import score_run
-from preceptor.distill.schedules import SCHEDULES, distill
-from preceptor.distill.train import train
+from preceptor.distill.schedules import SCHEDULES, distill, takes_no_unlabelled
+from preceptor.distill.train import extra_samples, train
 from preceptor.files import write_atomically
 from preceptor.rank.ranking import rank
 from preceptor.rank.reference import untrained_score
@@ -139,6 +141,9 @@ def run(
     task = task if isinstance(task, Task) else Task(task)
     if method in METHODS:
         settings(method, recipe, options, task.kind)  # a wrong option is told before anything takes time
+    elif unlabelled is not None:
+        raise takes_no_unlabelled(method)
+    extra = None if unlabelled is None else extra_samples(unlabelled, METHODS[method])
     folder = _begin(Path(out), resume)
     ranking = rank(zoo, task, metrics, **{"device": _torch_name(device), **(rank_options or {})})
     write_atomically(folder / "ranking.json", ranking.to_json().encode())
@@ -152,11 +157,15 @@ def run(
     for sentence in _advice(judged, recipe, options):
         notify(sentence)
     notify(f"training {student} without a teacher, to compare with")
-    trials = [_trial(train, folder / PLAIN, None, judged, student=student, **shared, **_recipe_part(options))]
+    plain = _recipe_part(options)
+    if extra is not None:  # as many steps as the others have, or they would gain by their number alone
+        epochs = resolve_recipe(recipe, plain).epochs
+        plain["epochs"] = epochs_alone(epochs, smaller.train, extra)
+    trials = [_trial(train, folder / PLAIN, None, judged, student=student, **shared, **plain)]
     for name in leaders:
         notify(f"distilling {name} by {method}")
         given = {
-            "teacher": f"{zoo.url.rstrip('/')}/{name}", "method": method, "unlabelled": unlabelled,
+            "teacher": f"{zoo.url.rstrip('/')}/{name}", "method": method, "unlabelled": extra,
         }  # fmt: skip
         path = folder / f"from-{name}"
         trials.append(_trial(distill, path, name, judged, student=student, **given, **shared, **options))

@@ -20,6 +20,7 @@ from preceptor.distill.losses import METHODS
 from preceptor.distill.result import Result
 from preceptor.distill.schedules import distill
 from preceptor.distill.train import train
+from preceptor.pipeline import run
 from tests.distill.toys import toy_task, vector_task
 
 QUICK = {"recipe": "quick", "progress": False}
@@ -113,6 +114,8 @@ def test_who_has_no_use_for_them_says_so(teacher: Result) -> None:
         train(toy_task(), student="cnn-4", teacher=teacher, method="aml", unlabelled=more, **QUICK)
     with pytest.raises(PreceptorError, match="method refilled trains in stages"):
         distill("cnn-4", toy_task(), teacher, "refilled", unlabelled=more, **QUICK)
+    with pytest.raises(PreceptorError, match="method refilled trains in stages"):
+        run("no-zoo", toy_task(), out="no-folder", method="refilled", unlabelled=more)
     with pytest.raises(PreceptorError, match="cache_teacher keeps what the teacher says about labelled"):
         train(
             toy_task(),
@@ -165,4 +168,13 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     assert told.exit_code == 0, told.output
     kept = json.loads((tmp_path / "whole/from-letters/config.json").read_text())
     assert kept["unlabelled"]["samples"] == 6
-    assert "unlabelled" not in json.loads((tmp_path / "whole/plain/config.json").read_text())
+    alone = json.loads((tmp_path / "whole/plain/config.json").read_text())
+    assert "unlabelled" not in alone
+
+
+def test_the_plain_student_gets_as_many_steps(teacher: Result, tmp_path: Path) -> None:
+    few, more = toy_task(train=8), toy_task(train=64, seed=3)
+    how = {"teacher": teacher, "method": "kd", "student": "cnn-4", "epochs": 2, "batch_size": 8, **QUICK}
+    found = train(few, unlabelled=more, with_baseline=True, out=tmp_path / "run", **how)
+    log = (tmp_path / "run/baseline/log.jsonl").read_text().splitlines()
+    assert json.loads(log[-1])["step"] == found.history[-1]["step"] == 2 * (64 + 64) // 8

@@ -45,10 +45,20 @@ def beside(labelled: Split, unlabelled: Split) -> Split:
             f"{labelled.sample_shape}; both must have the same columns"
         )
     own, others = np.arange(len(labelled)), len(labelled) + np.arange(len(unlabelled))
-    times = max(1, len(unlabelled) // len(labelled))
+    times = _repeats(labelled, unlabelled)
     rows = np.concatenate([np.tile(own, times), others])
     labels = np.concatenate([np.tile(labelled.labels, times), np.full(len(others), UNLABELLED)])
     return Split(_joined(labelled, unlabelled), labels, rows)
+
+
+def epochs_alone(epochs: int, labelled: Split, unlabelled: Split) -> int:
+    """Epochs over the labelled samples that have as many steps as so many over both: for a fair comparison."""
+    seen = _repeats(labelled, unlabelled) * len(labelled) + len(unlabelled)
+    return max(1, round(epochs * seen / len(labelled)))
+
+
+def _repeats(labelled: Split, unlabelled: Split) -> int:
+    return max(1, len(unlabelled) // len(labelled))
 
 
 def _described(split: Split) -> str:

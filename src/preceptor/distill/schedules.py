@@ -57,15 +57,20 @@ def distill(
     task = task if isinstance(task, Task) else Task(task)
     if isinstance(method, str) and method in SCHEDULES:
         if options.pop("unlabelled", None) is not None:
-            raise PreceptorError(
-                f"method {method} trains in stages, which take no unlabelled samples; leave them out"
-            )
+            raise takes_no_unlabelled(method)
         return SCHEDULES[method](student, task, teacher, out, recipe=recipe, **options)
     if isinstance(method, str) and method not in METHODS:
         raise PreceptorError(
             f"method {method!r} is unknown; expected one of {', '.join(sorted({*METHODS, *SCHEDULES}))}"
         )
     return train(task, student=student, method=method, teacher=teacher, recipe=recipe, out=out, **options)
+
+
+def takes_no_unlabelled(schedule: str) -> PreceptorError:
+    """The error of a schedule that was given unlabelled samples."""
+    return PreceptorError(
+        f"method {schedule} trains in stages, which take no unlabelled samples; leave them out"
+    )
 
 
 def ban(

@@ -16,7 +16,7 @@ from torch import nn
 from preceptor.core import PreceptorError
 from preceptor.data.split import Split
 from preceptor.data.task import Task
-from preceptor.data.unlabelled import read_unlabelled
+from preceptor.data.unlabelled import epochs_alone, read_unlabelled
 from preceptor.distill.devices import make_fabric, resolve_device, resolve_precision, rest
 from preceptor.distill.losses import METHODS, Method
 from preceptor.distill.prepare import settings
@@ -96,7 +96,7 @@ def train(
     precision: Any = resolve_precision(chosen.recipe.precision, device)
     chosen = replace(chosen, recipe=replace(chosen.recipe, precision=precision))
     _check_teacher(chosen.method, teacher, with_baseline, graphs, device, chosen.recipe)
-    extra = None if unlabelled is None else _extra(unlabelled, chosen.method, cache_teacher)
+    extra = None if unlabelled is None else extra_samples(unlabelled, chosen.method, cache_teacher)
     fresh = (
         copy.deepcopy(student if baseline_student is None else baseline_student) if with_baseline else student
     )
@@ -116,8 +116,11 @@ def train(
     rest(session.fabric)
     if not with_baseline or result.baseline_accuracy is not None:
         return result
+    alone = chosen.recipe
+    if extra is not None:
+        alone = replace(alone, epochs=epochs_alone(alone.epochs, task.train, extra))
     baseline = train(
-        task, student=fresh, recipe=chosen.recipe, out=None if out is None else Path(out) / "baseline",
+        task, student=fresh, recipe=alone, out=None if out is None else Path(out) / "baseline",
         seed=seed, resume=resume, device=device, compile=compile, graphs=graphs, tensorboard=tensorboard,
         checkpoint_every=checkpoint_every, evaluate_every=evaluate_every, progress=progress,
     )  # fmt: skip
@@ -127,7 +130,9 @@ def train(
     return result
 
 
-def _extra(given: Split | Task | str | os.PathLike[str], method: type[Method], cache_teacher: bool) -> Split:
+def extra_samples(
+    given: Split | Task | str | os.PathLike[str], method: type[Method], cache_teacher: bool = False
+) -> Split:
     """The unlabelled samples, where the method has a use for them."""
     if not method.uses_unlabelled:
         known = ", ".join(name for name, known in METHODS.items() if known.uses_unlabelled)
