@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shlex
 import sys
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -24,7 +25,7 @@ RESULTS = ROOT / "results" / "benchmarks"
 def evidence() -> dict[str, Any]:
     """Command, commit, machine and versions of this process."""
     return {
-        "command": " ".join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
+        "command": shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
         "commit": commit(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "hardware": torch.cuda.get_device_name() if torch.cuda.is_available() else processor(),

@@ -49,9 +49,8 @@ def folded(section: str) -> str:
         head, rule, *lines = (
             [cell.strip() for cell in line.strip("|").split("|")] for line in part.splitlines()
         )
-        if all(_empty(line[1:]) for line in lines) or all(
-            NOT_RUN in c or c in BLANK for ln in lines for c in ln[1:]
-        ):
+        cells = [cell for line in lines for cell in line[1:] if cell not in BLANK]
+        if cells and all(NOT_RUN in cell for cell in cells):
             parts = _missing(parts, head[0] or "the table")
             continue
         rows = [line for line in lines if not _empty(line[1:])]

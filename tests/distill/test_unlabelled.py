@@ -53,11 +53,12 @@ def test_labelled_samples_are_about_half_of_what_an_epoch_sees() -> None:
 def test_files_and_arrays_can_be_mixed_and_have_a_fingerprint_of_their_own(tmp_path: Path) -> None:
     for number in range(5):
         picture(tmp_path / f"deep/down/{number}.png", colour=True, seed=number)
-    more = read_unlabelled(tmp_path)
+    more, _ = read_unlabelled(tmp_path)
     assert set(more.labels) == {UNLABELLED}
     grey = toy_task(train=8).train
     seen = beside(grey, more)
     assert seen.image_shape == (1, 8, 8), "colour files are read as grey where the labelled images are"
+    assert more.image_shape == (3, 8, 8), "what came is left as it was"
     assert seen.path(len(seen) - 1).endswith("deep/down/4.png")
     assert seen.path(0) is None
     other = beside(toy_task(train=8, seed=4).train, more)
@@ -146,7 +147,22 @@ def test_samples_that_do_not_fit_are_refused_in_a_sentence(tmp_path: Path) -> No
     with pytest.raises(PreceptorError, match=r"1 of 1 images .* cannot be used"):
         read_unlabelled(tmp_path)
     picture(tmp_path / "good.png", colour=False)
-    assert len(read_unlabelled(tmp_path, "skip")) == 1
+    found, bad = read_unlabelled(tmp_path, "skip")
+    assert (len(found), bad) == (1, ("bad.png",))
+    for wrong in ("", tmp_path / "good.png", tmp_path / "nowhere"):
+        with pytest.raises(
+            PreceptorError, match=r"unlabelled data .* give a folder of images, an .npz with train_x"
+        ):
+            read_unlabelled(wrong)
+
+
+def test_an_archive_needs_no_labels(tmp_path: Path) -> None:
+    np.savez(tmp_path / "more.npz", train_x=np.zeros((5, 8, 8), np.uint8))
+    found, _ = read_unlabelled(tmp_path / "more.npz")
+    assert (len(found), found.image_shape) == (5, (1, 8, 8))
+    np.savez(tmp_path / "wrong.npz", x=np.zeros(3))
+    with pytest.raises(PreceptorError, match="has x but no train_x"):
+        read_unlabelled(tmp_path / "wrong.npz")
 
 
 def test_on_the_command_line(tmp_path: Path) -> None:

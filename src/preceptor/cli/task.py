@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,8 +16,6 @@ Window = Annotated[str | None, typer.Option(help="Only a window of the classes: 
 OnBadImage = Annotated[
     str, typer.Option("--on-bad-image", help="Images that cannot be read: fail, or skip and name them.")
 ]
-
-
 Unlabelled = Annotated[
     str | None, typer.Option(help="More samples, labels not looked at: a folder of images, or any DATA.")
 ]
@@ -26,7 +25,11 @@ def read_more(unlabelled: str | None, on_bad_image: str) -> Split | None:
     """The unlabelled samples, where some were named."""
     from preceptor.data.unlabelled import read_unlabelled
 
-    return None if unlabelled is None else read_unlabelled(unlabelled, on_bad_image)
+    if unlabelled is None:
+        return None
+    samples, bad = read_unlabelled(unlabelled, on_bad_image)
+    _name_bad(bad)
+    return samples
 
 
 def read_task(data: str, classes: str | None, window: str | None, on_bad_image: str) -> Task:
@@ -34,6 +37,10 @@ def read_task(data: str, classes: str | None, window: str | None, on_bad_image: 
     from preceptor.data.task import Task
 
     task = Task(data, classes=classes, window=window, on_bad_image=on_bad_image)
-    for path in task.bad_images:
-        typer.echo(f"left out, cannot be read: {path}", err=True)
+    _name_bad(task.bad_images)
     return task
+
+
+def _name_bad(paths: Sequence[str]) -> None:
+    for path in paths:
+        typer.echo(f"left out, cannot be read: {path}", err=True)

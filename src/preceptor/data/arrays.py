@@ -70,6 +70,24 @@ def array_split(values: Any, labels: Any, name: str) -> Split:
 
 def read_npz(path: Path) -> tuple[Split, Split | None, tuple[str, ...]]:
     """Read `train_x, train_y` and, where present, `test_x, test_y, classes`. Never unpickles."""
+    content = _arrays(path, ("train_x", "train_y"))
+    if ("test_x" in content) != ("test_y" in content):
+        raise PreceptorError(f"{path} has only one of test_x and test_y; give both, or none to split train_x")
+    train = array_split(content["train_x"], content["train_y"], "train")
+    test = array_split(content["test_x"], content["test_y"], "test") if "test_x" in content else None
+    if "classes" in content:
+        return train, test, class_names(content["classes"], str(path))
+    return train, test, tuple(str(label) for label in range(int(train.labels.max(initial=0)) + 1))
+
+
+def read_npz_samples(path: Path) -> Split:
+    """`train_x` alone, whatever labels there are; labels are 0."""
+    values = _arrays(path, ("train_x",))["train_x"]
+    return array_split(values, np.zeros(values.shape[:1], dtype=np.int64), "train")
+
+
+def _arrays(path: Path, needed: tuple[str, ...]) -> dict[str, np.ndarray]:
+    """The arrays of an archive that have a meaning here."""
     try:
         _check_archive(path)
         with np.load(path, allow_pickle=False) as archive:
@@ -84,18 +102,12 @@ def read_npz(path: Path) -> tuple[Split, Split | None, tuple[str, ...]]:
             f"{path} cannot be read as an .npz of plain arrays ({error}); write it with numpy.savez, "
             "without object arrays"
         ) from error
-    for key in ("train_x", "train_y"):
+    for key in needed:
         if key not in content:
             raise PreceptorError(
                 f"{path} has {', '.join(present) or 'no arrays'} but no {key}; expected {', '.join(KEYS)}"
             )
-    if ("test_x" in content) != ("test_y" in content):
-        raise PreceptorError(f"{path} has only one of test_x and test_y; give both, or none to split train_x")
-    train = array_split(content["train_x"], content["train_y"], "train")
-    test = array_split(content["test_x"], content["test_y"], "test") if "test_x" in content else None
-    if "classes" in content:
-        return train, test, class_names(content["classes"], str(path))
-    return train, test, tuple(str(label) for label in range(int(train.labels.max(initial=0)) + 1))
+    return content
 
 
 def class_names(values: np.ndarray, name: str) -> tuple[str, ...]:

@@ -47,10 +47,7 @@ def read_folder(
                     f"{base / name} has no images ({', '.join(sorted(SUFFIXES))}); add some or remove it"
                 )
             listed += [(path.relative_to(root).as_posix(), classes.index(name), part) for path in found]
-    files = scan(root, [name for name, _, _ in listed])
-    bad = tuple(file.name for file in files if file.shape is None)
-    if bad and on_bad_image == "fail":
-        raise PreceptorError(_complaint(root, files, len(bad)))
+    files, bad = _scanned(root, [name for name, _, _ in listed], on_bad_image)
     store = FileStore(root, files)
     sound = np.array([file.shape is not None for file in files], dtype=bool)
     labels = np.array([label for _, label, _ in listed], dtype=np.int64)
@@ -62,20 +59,28 @@ def read_folder(
     return splits[0], splits[1] if len(parts) == 2 else None, classes, bad
 
 
-def read_images(root: Path, on_bad_image: str) -> Split:
-    """All images below a folder, whatever its folders mean; labels are 0."""
-    if on_bad_image not in ON_BAD_IMAGE:
-        raise PreceptorError(f"on_bad_image is {on_bad_image!r}; use one of {', '.join(ON_BAD_IMAGE)}")
-    files = scan(root, [path.relative_to(root).as_posix() for path in _image_files(root)])
-    bad = sum(file.shape is None for file in files)
-    if bad and on_bad_image == "fail":
-        raise PreceptorError(_complaint(root, files, bad))
+def read_images(root: Path, on_bad_image: str) -> tuple[Split, tuple[str, ...]]:
+    """All images below a folder, whatever its folders mean, with labels of 0; names of bad images."""
+    files, bad = _scanned(
+        root, [path.relative_to(root).as_posix() for path in _image_files(root)], on_bad_image
+    )
     sound = [file for file in files if file.shape is not None]
     if not sound:
         raise PreceptorError(
             f"{root} has no images ({', '.join(sorted(SUFFIXES))}); name a folder that has some"
         )
-    return Split(FileStore(root, sound), np.zeros(len(sound), dtype=np.int64))
+    return Split(FileStore(root, sound), np.zeros(len(sound), dtype=np.int64)), bad
+
+
+def _scanned(root: Path, names: list[str], on_bad_image: str) -> tuple[list[ImageFile], tuple[str, ...]]:
+    """The files, and the names of the damaged ones; an error names those where they are not to be left out."""
+    if on_bad_image not in ON_BAD_IMAGE:
+        raise PreceptorError(f"on_bad_image is {on_bad_image!r}; use one of {', '.join(ON_BAD_IMAGE)}")
+    files = scan(root, names)
+    bad = tuple(file.name for file in files if file.shape is None)
+    if bad and on_bad_image == "fail":
+        raise PreceptorError(_complaint(root, files, len(bad)))
+    return files, bad
 
 
 def _parts(root: Path) -> list[Path]:

@@ -93,11 +93,12 @@ class FileStore:
 
     vectors = False
 
-    def __init__(self, root: Path, files: Sequence[ImageFile]) -> None:
+    def __init__(self, root: Path, files: Sequence[ImageFile], channels: int | None = None) -> None:
         self.root = root
         self.files = files
         # One coloured file makes the whole set coloured: a network has one number of input channels.
-        self.channels = 3 if any(file.shape and file.shape[0] == 3 for file in files) else 1
+        coloured = any(file.shape and file.shape[0] == 3 for file in files)
+        self.channels = channels or (3 if coloured else 1)
         pixels = sum(file.shape[1] * file.shape[2] for file in files if file.shape)
         self._kept: dict[int, np.ndarray] | None = {} if pixels * self.channels <= MEMORY_BYTES else None
 

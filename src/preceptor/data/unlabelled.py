@@ -9,20 +9,40 @@ from pathlib import Path
 import numpy as np
 
 from preceptor.core import PreceptorError
+from preceptor.data.arrays import read_npz_samples
 from preceptor.data.folder import read_images
-from preceptor.data.sources import read_source
+from preceptor.data.sources import PREFIXES, read_source
 from preceptor.data.split import ArrayStore, FileStore, Split, Store
 
 UNLABELLED = -1  # in the place of a label
 
 
-def read_unlabelled(source: str | os.PathLike[str], on_bad_image: str = "fail") -> Split:
-    """All images below a folder, or the training part of any other form of data; labels are not looked at."""
-    path = Path(os.fspath(source)).expanduser()
-    found = (
-        read_images(path, on_bad_image) if path.is_dir() else read_source(source, lambda names: names).train
-    )
-    return found.select(np.arange(len(found)), np.full(len(found), UNLABELLED))
+def read_unlabelled(
+    source: str | os.PathLike[str], on_bad_image: str = "fail"
+) -> tuple[Split, tuple[str, ...]]:
+    """Samples whose labels are not looked at, and the names of images that were left out.
+
+    Args:
+        source: A folder, of which all images below are taken; an .npz, of which `train_x` is; or the training part of
+            any other form of data.
+        on_bad_image: For folders: "fail" or "skip".
+    """
+    text = os.fspath(source)
+    path = Path(text).expanduser()
+    bad: tuple[str, ...] = ()
+    if text and path.is_dir():
+        found, bad = read_images(path, on_bad_image)
+    elif path.is_file() and path.suffix == ".npz":
+        found = read_npz_samples(path)
+    elif text.partition(":")[0] in PREFIXES:
+        found = read_source(text, lambda names: names).train
+    else:
+        what = "is not a form of data that is known" if text and path.exists() else "does not exist"
+        raise PreceptorError(
+            f"unlabelled data {text!r} {what}; give a folder of images, an .npz with train_x, or "
+            f"{', '.join(f'{prefix}:…' for prefix in PREFIXES)}"
+        )
+    return found.select(np.arange(len(found)), np.full(len(found), UNLABELLED)), bad
 
 
 def beside(labelled: Split, unlabelled: Split) -> Split:
@@ -30,10 +50,9 @@ def beside(labelled: Split, unlabelled: Split) -> Split:
     if not len(unlabelled):
         raise PreceptorError("there are no unlabelled samples; leave them out or name where some lie")
     if isinstance(unlabelled.store, FileStore) and labelled.channels is not None:
-        unlabelled.store.channels = (
-            labelled.channels
-        )  # files are decoded as grey or colour, as the others are
-        unlabelled = unlabelled.select(np.arange(len(unlabelled)))
+        # Files can be decoded as grey or as colour: as the labelled ones are.
+        store = FileStore(unlabelled.store.root, unlabelled.store.files, labelled.channels)
+        unlabelled = Split(store, unlabelled.labels, unlabelled.rows)
     if (labelled.kind, labelled.channels) != (unlabelled.kind, unlabelled.channels):
         raise PreceptorError(
             f"the unlabelled samples are {_described(unlabelled)} and the labelled ones {_described(labelled)}; "

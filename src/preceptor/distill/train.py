@@ -141,7 +141,7 @@ def extra_samples(
         raise PreceptorError("cache_teacher keeps what the teacher says about labelled samples; leave it out")
     if isinstance(given, Task):
         return given.train
-    return given if isinstance(given, Split) else read_unlabelled(given)
+    return given if isinstance(given, Split) else read_unlabelled(given)[0]
 
 
 def _check_teacher(

@@ -18,7 +18,7 @@ class Step:
     """
 
     images: Tensor  # (B, …) the augmented view that both networks saw, in the student's normalisation
-    labels: Tensor  # (B,)
+    labels: Tensor  # (B,); -1 for a row without a label, whose target is 0
     targets: Tensor  # (B, C_S) label distribution: one-hot, smoothed or mixed up
     weights: Tensor  # (B,) 1, or 0 for the padding rows at an epoch's ragged end
     indices: Tensor  # (B,) position in the training set
