@@ -77,21 +77,29 @@ def compact_path(lab: Lab, data: str) -> Path:
 
 
 def measure(lab: Lab) -> None:
-    """Write the compact file once the students of a ground truth are there; then score every teacher from it."""
+    """Write the compact file once the teachers are there, a ground truth once its students are, then score."""
     for data in ARCHS:
+        path = compact_path(lab, data)
+        if not path.exists():
+            if missing := lab.missing(teachers(lab.scale, data)):
+                print(f"fig07 {data}: {len(missing)} teachers are missing, nothing to collect yet")
+                continue
+            _write(path, teachers_outputs(lab, data))
         for per_class in truths(lab.scale, data):
             known = truth(lab, data, per_class)
             if known is None:
                 continue
-            path = compact_path(lab, data)
-            held = {**np.load(path)} if path.exists() else teachers_outputs(lab, data)
+            held = {**np.load(path)}
             if accuracy_key(per_class) not in held:
                 held[accuracy_key(per_class)] = known
-                held |= students_outputs(lab, data) if per_class is None else {}
-                path.parent.mkdir(parents=True, exist_ok=True)
-                np.savez_compressed(path, **held)
-                print(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB")
+                _write(path, held | (students_outputs(lab, data) if per_class is None else {}))
             score(lab, data, per_class)
+
+
+def _write(path: Path, held: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(path, **held)
+    print(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB")
 
 
 def accuracy_key(per_class: int | None) -> str:

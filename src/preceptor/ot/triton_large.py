@@ -20,7 +20,7 @@ from torch import Tensor
 
 from . import recording
 from .fused import SPAN
-from .scaling import gibbs_kernel, mass_floor
+from .scaling import gibbs_kernel
 from .triton_acceleration import HIGHEST, LOWEST, image_of, leap, total
 from .triton_tiles import FLOOR
 
@@ -31,7 +31,60 @@ SIZE = 1024  # elements that a program divides
 
 
 @triton.jit
-def _divide(p_ptr, u_ptr, count, SIZE: tl.constexpr):  # type: ignore[no-untyped-def]  # triton's own types
+def _open(  # type: ignore[no-untyped-def]  # triton's own types, here and below
+    p_ptr, q_ptr, beta0_ptr, own_p_ptr, own_q_ptr, start_ptr, start_v_ptr, history_ptr, cc_ptr,
+    m, n, count, per_unit, SIZE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Both distributions of this program's problem, log2 v to start from, and a history of nothing."""
+    problem = tl.program_id(0).to(tl.int64)
+    k = tl.arange(0, SIZE)
+    mass = 0.0
+    for start in range(0, m, SIZE):
+        mass += tl.sum(tl.load(p_ptr + problem * m + start + k, mask=start + k < m, other=0.0), axis=0)
+    for start in range(0, m, SIZE):
+        part = tl.load(p_ptr + problem * m + start + k, mask=start + k < m, other=0.0) / mass
+        tl.store(own_p_ptr + problem * m + start + k, tl.where(part < FLOOR, FLOOR, part), mask=start + k < m)
+    j = tl.arange(0, BLOCK)
+    at = problem * n + j
+    q = tl.load(q_ptr + at, mask=j < n, other=0.0)
+    q = q / tl.sum(q, axis=0)
+    q = tl.where(q < FLOOR, FLOOR, q)  # NaN stays, as above
+    z = tl.load(beta0_ptr + at, mask=j < n, other=0.0) * per_unit
+    z -= tl.sum(tl.where(j < n, q * z, 0.0), axis=0)
+    z = tl.where(z < LOWEST, LOWEST, tl.where(z > HIGHEST, HIGHEST, z))
+    tl.store(own_q_ptr + at, q, mask=j < n)
+    tl.store(start_ptr + at, z, mask=j < n)
+    tl.store(start_v_ptr + at, tl.exp2(z), mask=j < n)
+    for _ in range(4):
+        tl.store(history_ptr + at, tl.zeros_like(z), mask=j < n)
+        at += count
+    tl.store(cc_ptr + problem, 0.0)
+
+
+@triton.jit
+def _close(  # type: ignore[no-untyped-def]
+    p_ptr, q_ptr, u_ptr, z_ptr, offset_ptr, value_ptr, alpha_ptr, beta_ptr,
+    m, n, epsilon, unit, SIZE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Eq. (13) and the potentials of this program's problem."""
+    problem = tl.program_id(0).to(tl.int64)
+    offset = tl.load(offset_ptr)
+    j = tl.arange(0, BLOCK)
+    beta = tl.load(z_ptr + problem * n + j, mask=j < n, other=0.0) * unit
+    tl.store(beta_ptr + problem * n + j, beta, mask=j < n)
+    dual = tl.sum(beta * tl.load(q_ptr + problem * n + j, mask=j < n, other=0.0), axis=0)
+    k = tl.arange(0, SIZE)
+    for start in range(0, m, SIZE):
+        alpha = unit * tl.log2(tl.load(u_ptr + problem * m + start + k, mask=start + k < m, other=1.0))
+        dual += tl.sum(
+            alpha * tl.load(p_ptr + problem * m + start + k, mask=start + k < m, other=0.0), axis=0
+        )
+        tl.store(alpha_ptr + problem * m + start + k, alpha + offset, mask=start + k < m)
+    tl.store(value_ptr + problem, dual + (offset - epsilon))
+
+
+@triton.jit
+def _divide(p_ptr, u_ptr, count, SIZE: tl.constexpr):  # type: ignore[no-untyped-def]
     """Eq. (20), first half, from K v: u = p ./ (K v), in place."""
     k = tl.program_id(0).to(tl.int64) * SIZE + tl.arange(0, SIZE)
     sums = tl.load(u_ptr + k, mask=k < count, other=1.0)
@@ -130,16 +183,20 @@ class Stages:
     def begin(self) -> None:
         """Kernel, starting point, and the first pairs."""
         p, q, cost, beta0 = self.inputs
-        self.p, self.q = (_distribution(side) for side in (p, q))
+        self.p, self.u = torch.empty_like(p), torch.empty_like(p)
+        self.q, self.start, self.start_v, self.received, self.z, self.v, self.residual = (
+            torch.empty_like(q) for _ in range(7)
+        )
+        # What `leap` hands on from pair to pair.
+        history = q.new_empty(4, *q.shape)
+        self.history = [*history, q.new_empty(len(q))]
+        _open[(len(q),)](
+            p, q, beta0, self.p, self.q, self.start, self.start_v, history, self.history[-1],
+            p.shape[1], q.shape[1], q.numel(), 1 / self.unit, SIZE=SIZE, **self.options,
+        )  # fmt: skip
         self.offset = cost.amin()
         highest = torch.where(cost.isinf(), self.offset, cost).amax()  # forbidden pairs are 0 in any range
         self.kernel = gibbs_kernel(cost - self.offset, self.epsilon)
-        self.start = self._in_range(beta0 / self.unit)
-        self.start_v = torch.exp2(self.start)
-        self.u, self.received = torch.empty_like(p), torch.empty_like(q)
-        self.z, self.v, self.residual = (torch.empty_like(q) for _ in range(3))
-        # What `leap` hands on from pair to pair.
-        self.history = [*torch.zeros(4, *q.shape, device=q.device), q.new_zeros(len(q))]
         self.error = q.new_empty(len(q))
         too_wide = (highest - self.offset) / self.epsilon > SPAN
         self.report = torch.stack([torch.zeros_like(too_wide), too_wide]).int()  # unsolved problems, too wide
@@ -161,9 +218,12 @@ class Stages:
 
     def end(self) -> None:
         """Eq. (5) and the potentials."""
-        alpha, self.beta = self.epsilon * self.u.log(), self.unit * self.z
-        self.value = (alpha * self.p).sum(1) + (self.beta * self.q).sum(1) + (self.offset - self.epsilon)
-        self.alpha = alpha + self.offset
+        self.alpha, self.beta = torch.empty_like(self.p), torch.empty_like(self.q)
+        self.value = self.q.new_empty(len(self.q))
+        _close[(len(self.q),)](
+            self.p, self.q, self.u, self.z, self.offset, self.value, self.alpha, self.beta,
+            self.p.shape[1], self.q.shape[1], self.epsilon, self.unit, SIZE=SIZE, **self.options,
+        )  # fmt: skip
 
     def _multiply(self, v: Tensor) -> None:
         """Eq. (20): u = p ./ (K v), and K' u."""
@@ -172,10 +232,6 @@ class Stages:
             self.p, self.u, self.u.numel(), SIZE=SIZE, enable_fp_fusion=True
         )
         torch.mm(self.u, self.kernel, out=self.received)
-
-    def _in_range(self, z: Tensor) -> Tensor:
-        """log2 v in the middle of the range."""
-        return (z - (self.q * z).sum(dim=1, keepdim=True)).clamp_(LOWEST.value, HIGHEST.value)
 
 
 def solve_large(
@@ -192,7 +248,7 @@ def solve_large(
     done = first = min(limit, COLD_PAIRS if beta0 is None else PAIRS)
     start = torch.zeros_like(q) if beta0 is None else beta0
     with torch.autocast(p.device.type, enabled=False), _full_precision():
-        inputs = (p, q, cost.to(p.dtype), start)
+        inputs = tuple(x.contiguous() for x in (p, q, cost.to(p.dtype), start))
         with recording.stages(Stages, inputs, epsilon, tolerance, first) as run:
             run.begin()
             unsolved, too_wide = run.report.tolist()
@@ -207,10 +263,6 @@ def solve_large(
                 torch._foreach_copy_(found, buffers)  # one launch
     value, alpha, beta, error = found
     return LargeSolution(value, alpha, beta, error, 2 * done, unsolved, bool(too_wide))
-
-
-def _distribution(side: Tensor) -> Tensor:
-    return (side / side.sum(dim=1, keepdim=True)).clamp_min_(mass_floor(side.dtype))
 
 
 @contextmanager
