@@ -26,9 +26,9 @@ CLI_HEAD = """\
 
 Written by `python scripts/docs.py` from the commands themselves; a test checks that it is up to date.
 
-Every command ends with status 0 (done), 1 (failed: one line on standard error says what, and how to mend it) or 2
-(wrong call). With `--json` standard output holds one JSON document. Progress bars show on a terminal only. Ctrl-C
-leaves what is finished. `preceptor --install-completion` sets up completion for your shell.
+Every command ends with status 0 (done), 1 (failed: one line on standard error says what, and how to mend it), 2
+(wrong call) or 130 (Ctrl-C, which leaves what is finished). With `--json` standard output holds one JSON document.
+Progress bars show on a terminal only. `preceptor --install-completion` sets up completion for your shell.
 """
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # the name that type checkers know; to import typing takes milliseconds
 if TYPE_CHECKING:
+    from typing import Any
+
     from preceptor.core import PreceptorError, Ranking
     from preceptor.data import Task
     from preceptor.distill.schedules import distill
@@ -28,6 +28,8 @@ _LATER = {
 
 
 def __getattr__(name: str) -> Any:
+    import importlib
+
     if name in ("distill", "rank"):  # packages that can be called
         return importlib.import_module(f"preceptor.{name}")
     if name not in _LATER:

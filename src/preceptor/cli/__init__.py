@@ -1,94 +1,90 @@
 """The command line. Thin: each command parses, calls the library, and shows what came back.
 
-Nothing heavy is imported before a command runs, so that ``--help`` answers at once.
+Nothing heavy is imported before a command runs, so that ``--help`` answers at once; and nothing at all before
+`main` watches for Ctrl-C, so that one that comes early ends without a traceback, too.
 """
 
 from __future__ import annotations
 
 import sys
-from typing import Any, NoReturn
 
-import typer
-from typer.core import TyperGroup
+TYPE_CHECKING = False  # the name that type checkers know; to import typing takes milliseconds
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
 
-from preceptor.cli.cache import cache_app
-from preceptor.cli.demo import demo
-from preceptor.cli.doctor import doctor
-from preceptor.cli.rank import rank
-from preceptor.cli.report import report
-from preceptor.cli.run import run
-from preceptor.cli.train import distill, train
-from preceptor.cli.use import export, predict
-from preceptor.cli.zoo import zoo_app
-from preceptor.core import PreceptorError
-from preceptor.files import explain
+    from preceptor.cli.commands import app
 
-IN_ORDER_OF_USE = (
-    "demo",
-    "doctor",
-    "zoo",
-    "train",
-    "rank",
-    "run",
-    "distill",
-    "predict",
-    "export",
-    "report",
-    "cache",
-)
+__all__ = ["app", "main"]
+
+INTERRUPTED = 130  # what a shell reports of a program that SIGINT ended; typer ends with it, without a word
+_PRESSED: list[int] = []  # the Ctrl-C of this process
 
 
-class _InOrderOfUse(TyperGroup):
-    """Typer would list groups of commands after all single commands."""
+def __getattr__(name: str) -> Any:
+    if name != "app":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from preceptor.cli.commands import app
 
-    def list_commands(self, ctx: Any) -> list[str]:
-        return sorted(self.commands, key=IN_ORDER_OF_USE.index)
-
-
-app = typer.Typer(
-    name="preceptor",
-    cls=_InOrderOfUse,
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    help="Pick the right teacher out of a zoo of pre-trained classifiers, and distil it into your student "
-    "although its classes are others than yours.\n\nNew here? Try: preceptor demo",
-)
-
-app.command(rich_help_panel="Start")(demo)
-app.command(rich_help_panel="Start")(doctor)
-app.add_typer(zoo_app, name="zoo", rich_help_panel="Teachers")
-app.command(rich_help_panel="Teachers")(train)
-app.command(rich_help_panel="Teachers")(rank)
-app.command(rich_help_panel="Student")(run)
-app.command(rich_help_panel="Student")(distill)
-app.command(rich_help_panel="Use")(predict)
-app.command(rich_help_panel="Use")(export)
-app.command(rich_help_panel="Use")(report)
-app.add_typer(cache_app, name="cache", rich_help_panel="Use")
-
-TYPERS_INTERRUPT = 130  # typer ends with this, and without a word, when Ctrl-C stops a command
+    return app
 
 
 def main() -> None:
-    """Entry point: 0 done, 1 failed (one line says what and how to fix it), 2 wrong call."""
+    """Entry point: 0 done, 1 failed (one line says what and how to fix it), 2 wrong call, 130 interrupted."""
     try:
+        _watch()
+        from preceptor.cli import app
+
         app()
-    except PreceptorError as error:
-        _failed(str(error))
-    except OSError as error:
-        _failed(explain(error))
     except KeyboardInterrupt:
         _interrupted()
     except SystemExit as stop:
-        if stop.code != TYPERS_INTERRUPT:
+        if stop.code != INTERRUPTED:
             raise
         _interrupted()
+    except Exception as error:
+        if _PRESSED:  # a library that is interrupted while it is imported may raise anything
+            _interrupted()
+        _explain(error)
+        raise
+
+
+def _watch() -> None:
+    """Note each Ctrl-C, where it is not ignored, as under nohup, or somebody else's."""
+    import signal
+    from contextlib import suppress
+
+    _PRESSED.clear()
+    with suppress(ValueError):  # not in the main thread, which alone gets signals
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, _press)
+
+
+def _press(number: int, frame: Any) -> NoReturn:
+    _PRESSED.append(number)
+    raise KeyboardInterrupt
 
 
 def _interrupted() -> NoReturn:
-    _failed("interrupted; what was finished is kept")
+    import signal
+    from contextlib import suppress
+
+    with suppress(ValueError):
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C ends it at once
+    _end("interrupted; what was finished is kept", INTERRUPTED)
 
 
-def _failed(sentence: str) -> NoReturn:
-    typer.echo(f"preceptor: {' '.join(sentence.splitlines())}", err=True)
-    sys.exit(1)
+def _explain(error: Exception) -> None:
+    """Say what went wrong and end, unless it is nothing that a user could mend."""
+    from preceptor.core import PreceptorError
+    from preceptor.files import explain
+
+    if isinstance(error, PreceptorError):
+        _end(str(error), 1)
+    if isinstance(error, OSError):
+        _end(explain(error), 1)
+
+
+def _end(sentence: str, status: int) -> NoReturn:
+    if sys.stderr is not None:  # it is where the caller closed it
+        print(f"preceptor: {' '.join(sentence.splitlines())}", file=sys.stderr)
+    sys.exit(status)
