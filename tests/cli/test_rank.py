@@ -149,3 +149,10 @@ def test_help_has_an_example(call):
     status, out, _ = call("--help")
     assert status == 0
     assert "Example: preceptor rank" in out
+
+
+def test_a_pipe_gets_names_and_remarks_in_one_piece(folders, call):
+    status, out, _ = call(*folders, "--metric", "all")
+    assert status == 0
+    reason = "broken/weights.safetensors is not the file that was added (its sum differs)"
+    assert any("broken" in line.split("│")[2] and reason in line for line in out.splitlines() if "│" in line)

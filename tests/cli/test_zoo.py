@@ -158,3 +158,16 @@ def test_preprocessing_options() -> None:
 @pytest.mark.parametrize("command", ["add", "list", "show", "verify", "remove"])
 def test_help_has_an_example(command: str) -> None:
     assert f"Example: preceptor zoo {command} " in " ".join(call(command, "--help").output.split())
+
+
+def test_a_narrow_terminal_shows_every_name_and_column_whole(
+    zoo: Path, run: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "letters-a-to-z"
+    call("add", zoo, run, "--name", name)
+    monkeypatch.setattr("preceptor.cli.zoo.terminal_width", lambda: 40)
+    listed = call("list", zoo).output
+    assert max(map(len, listed.splitlines())) <= 40
+    for title in ("source", "classes", "features", "parameters", "input", "accuracy", "centres"):
+        assert listed.count(title) == 1
+    assert listed.count(name) == listed.count("name")

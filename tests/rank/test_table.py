@@ -21,6 +21,10 @@ ROWS = sort_rows(
 )  # fmt: skip
 
 
+def plain(column):
+    return [cell.plain for cell in column.cells]
+
+
 def printed(tables, width):
     console = Console(file=io.StringIO(), width=width)
     for table in tables:
@@ -28,7 +32,7 @@ def printed(tables, width):
     return console.file.getvalue().splitlines()
 
 
-@pytest.mark.parametrize("width", [75, 80, 100, 120, 200])
+@pytest.mark.parametrize("width", [40, 60, 75, 80, 100, 120, 200])
 def test_every_metric_is_shown_once_and_whole_on_a_terminal_of_any_width(width):
     tables = rich_tables(ROWS, NAMES, by="logme", width=width)
     lines = printed(tables, width)
@@ -40,10 +44,10 @@ def test_every_metric_is_shown_once_and_whole_on_a_terminal_of_any_width(width):
     assert shown.count("remark") == 1
     for table in tables:
         assert [column.header for column in table.columns][:2] == ["#", "teacher"]
-        assert list(table.columns[0].cells) == ["1", "2", "3", "-"]
+        assert plain(table.columns[0]) == ["1", "2", "3", "-"]
     for name in NAMES:
         (column,) = (c for table in tables for c in table.columns if c.header == name)
-        assert list(column.cells) == [f"{row.scores[name]:.4f}" if row.scores else "" for row in ROWS]
+        assert plain(column) == [f"{row.scores[name]:.4f}" if row.scores else "" for row in ROWS]
 
 
 def test_a_wide_terminal_and_a_pipe_get_one_table():
@@ -53,15 +57,23 @@ def test_a_wide_terminal_and_a_pipe_get_one_table():
 
 
 def test_a_very_narrow_one_still_ends():
-    assert len(rich_tables(ROWS, NAMES, by="logme", width=10)) == len(NAMES)
+    remarks = ("probe fit", "forward s", "metric s", "remark")
+    assert len(rich_tables(ROWS, NAMES, by="logme", width=10)) == len(NAMES) + len(remarks)
 
 
 def test_top_leaves_those_without_a_rank():
     (table,) = rich_tables(ROWS, ["logme"], by="logme", top=1)
-    assert list(table.columns[1].cells) == ["teacher-0", "broken"]
-    assert "cut short" in list(table.columns[-1].cells)[1]
+    assert plain(table.columns[1]) == ["teacher-0", "broken"]
+    assert "cut short" in plain(table.columns[-1])[1]
 
 
 def test_no_rows_are_an_empty_table():
     (table,) = rich_tables((), ["logme"], by="logme", width=80)
     assert table.row_count == 0
+
+
+def test_class_names_are_shown_as_they_are():
+    pairs = [{"teacher": "[/b] red", "task": "[cat]"}, {"teacher": ":dog:", "task": "a"}]
+    row = RankingRow("t", 1, {"logme": 1.0}, details={"class_pairs": pairs})
+    shown = "\n".join(printed(rich_tables([row], ["logme"], by="logme"), 120))
+    assert "[/b] red → [cat], :dog: → a" in shown

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from preceptor.core import Ranking
 
 
+UNCUT = 100_000  # letters; a table takes no more than it needs
+
+
 def say(text: str = "") -> None:
     """A line for people, on standard error when standard output is spoken for by ``--json``."""
     typer.echo(text)
@@ -41,7 +44,7 @@ def show_table(table: Table) -> None:
 
     console = Console()
     if not console.is_terminal:
-        console = Console(width=200)
+        console = Console(width=UNCUT)
     console.print(table)
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from preceptor.cli.console import emit_json, progress, say, show_table
+from preceptor.cli.console import emit_json, progress, say, show_table, terminal_width
 from preceptor.cli.task import OnBadImage, read_task
 from preceptor.cli.zoo_options import parse_preprocessing, read_classes
 from preceptor.core import PreceptorError
@@ -23,6 +23,7 @@ ZooArgument = Annotated[
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The teacher's name in the zoo.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 TrustOption = Annotated[bool, typer.Option("--trust-code", help="Let a python: source run its code.")]
+LISTED = ("name", "source", "classes", "features", "parameters", "input", "accuracy", "centres")
 
 
 @zoo_app.command("add")
@@ -123,27 +124,29 @@ def list_teachers(zoo: ZooArgument, json_output: JsonOption = False) -> None:
     if not rows:
         say("the zoo is empty; `preceptor zoo add` puts a teacher in")
         return
-    from rich.table import Table
+    from preceptor.rank.table import tables_within
 
-    table = Table(
-        "name", "source", "classes", "features", "parameters", "input", "accuracy", "centres", box=None
-    )
-    for row in rows:
-        if "problem" in row:
-            table.add_row(row["name"], f"[red]{row['problem']}[/red]")
-            continue
-        accuracy = "" if row["accuracy"] is None else f"{row['accuracy']:.1%}"
-        table.add_row(
-            row["name"] + ("" if row["trained"] else " (untrained)"),
-            row["source"],
-            str(row["classes"]),
-            str(row["feature_size"]),
-            f"{row['parameters'] / 1e6:.2f} M",
-            "x".join(str(n) for n in row["input_size"]),
-            accuracy,
-            row["centers"],
-        )
-    show_table(table)
+    cells = [_cells(row) for row in rows]
+    columns = {title: [row.get(title, "") for row in cells] for title in LISTED}
+    names = {"name": columns.pop("name")}
+    for table in tables_within(names, columns, terminal_width(), framed=False):
+        show_table(table)
+
+
+def _cells(row: dict[str, Any]) -> dict[str, str]:
+    """What a listing shows of a teacher, by column; of a broken one what is wrong with it."""
+    if "problem" in row:
+        return {"name": row["name"], "source": row["problem"]}
+    return {
+        "name": row["name"] + ("" if row["trained"] else " (untrained)"),
+        "source": row["source"],
+        "classes": str(row["classes"]),
+        "features": str(row["feature_size"]),
+        "parameters": f"{row['parameters'] / 1e6:.2f} M",
+        "input": "x".join(str(n) for n in row["input_size"]),
+        "accuracy": "" if row["accuracy"] is None else f"{row['accuracy']:.1%}",
+        "centres": row["centers"],
+    }
 
 
 @zoo_app.command("show")

@@ -15,7 +15,8 @@ from preceptor.core import Ranking, RankingRow
 if TYPE_CHECKING:
     from rich.table import Table
 
-FOLDING, FOLDED = ("teacher", "remark"), 20  # columns whose cells may have several lines, and letters in them
+# Columns of words, whose cells may have several lines, and letters in such a line; all others are numbers.
+FOLDING, FOLDED = ("teacher", "name", "source", "remark"), 20
 
 
 def sort_rows(rows: Iterable[RankingRow], by: str) -> tuple[RankingRow, ...]:
@@ -92,13 +93,37 @@ def rich_tables(
         "metric s": [f"{sum(row.metric_seconds.values()):.2f}" for row in shown],
         "remark": [remark(row) for row in shown],
     }
+    return tables_within(names, columns, width, about)
+
+
+def tables_within(
+    names: Mapping[str, Sequence[str]],
+    columns: Mapping[str, Sequence[str]],
+    width: int | None,
+    about: Mapping[str, Sequence[str]] | None = None,
+    *,
+    framed: bool = True,
+) -> list[Table]:
+    """The columns in as many tables as the width asks for, each with the names in front.
+
+    Args:
+        names: the columns that every table begins with; title -> cells.
+        columns: the other columns, in their order.
+        width: letters in a line; None for as many as it takes.
+        about: columns at the end of the first table, or after all others where they do not fit there.
+        framed: draw lines around the cells.
+    """
+    left, beside = dict(columns), dict(about or {})
+    first = next(iter(left.items()))
+    if width is not None and sum(_width(*c) for c in [*names.items(), first, *beside.items()]) >= width:
+        left, beside = {**left, **beside}, {}
     tables = []
-    while columns:
-        fixed = sum(_width(*column) for column in {**names, **about}.items())
-        fitting = [name for name, used in _running_widths(columns) if width is None or fixed + used < width]
-        chosen = {name: columns.pop(name) for name in fitting or [next(iter(columns))]}
-        tables.append(_table({**names, **chosen, **about}))
-        about = {}
+    while left:
+        fixed = sum(_width(*column) for column in {**names, **beside}.items())
+        fitting = [name for name, used in _running_widths(left) if width is None or fixed + used < width]
+        chosen = {name: left.pop(name) for name in fitting or [next(iter(left))]}
+        tables.append(_table({**names, **chosen, **beside}, framed))
+        beside = {}
     return tables
 
 
@@ -113,17 +138,18 @@ def _width(name: str, cells: Sequence[str]) -> int:
     return 3 + (min(longest, FOLDED) if name in FOLDING else longest)
 
 
-def _table(columns: Mapping[str, Sequence[str]]) -> Table:
+def _table(columns: Mapping[str, Sequence[str]], framed: bool) -> Table:
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table()
+    table = Table() if framed else Table(box=None)
     for name in columns:
         if name in FOLDING:
             table.add_column(name, overflow="fold")
         else:
             table.add_column(name, justify="right", no_wrap=True)
     for cells in zip(*columns.values(), strict=True):
-        table.add_row(*cells)
+        table.add_row(*map(Text, cells))  # as they are: a class may be called [/b], which is no markup
     return table
 
 
