@@ -68,3 +68,12 @@ def test_the_spread_over_halves_is_the_standard_error():
 def test_halves_first_counts_wins_and_a_missing_score_never_wins():
     chances = halves_first({"a": np.array([1.0, 2.0, 3.0, 0.0]), "b": np.array([0.0, 1.0, np.nan, 1.0])})
     assert chances == {"a": 0.75, "b": 0.25}
+
+
+def test_equal_teachers_share_their_wins():
+    random = np.random.default_rng(0)
+    values, labels = random.normal(size=31), np.arange(31) % 3
+    twins = {"a": values, "worse": values - 1, "b": values.copy(), "c": values.copy()}
+    assert bootstrap_first(twins, labels) == pytest.approx({"a": 1 / 3, "worse": 0, "b": 1 / 3, "c": 1 / 3})
+    halves = np.array([1.0, 2.0, 3.0, 4.0])
+    assert halves_first({"a": halves, "b": halves, "worse": halves - 1}) == {"a": 0.5, "b": 0.5, "worse": 0}

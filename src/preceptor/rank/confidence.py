@@ -16,6 +16,8 @@ def bootstrap_first(
 ) -> dict[str, float]:
     """The share of bootstrap resamples in which each teacher has the best mean, paired over instances.
 
+    Teachers that are equal, instance by instance, share their wins: neither is first.
+
     Instances are drawn with replacement within each class, since the sample was stratified. A score that is
     a mean over instances is resampled as it stands: the probe behind it is not fitted again, so its own
     chance is not in the figure.
@@ -27,24 +29,35 @@ def bootstrap_first(
         seed: makes the draw repeatable.
     """
     names = list(values)
-    table = np.stack([np.asarray(values[name], dtype=np.float64) for name in names], axis=1)  # (N, T)
+    rows = [np.asarray(values[name], dtype=np.float64) for name in names]
+    # Twins become one column: products over equal columns need not round alike.
+    kinds, kind_of = np.unique(np.stack(rows), axis=0, return_inverse=True)
+    table, kind_of = kinds.T, kind_of.reshape(-1)  # (N, kinds), (T,)
     groups = [np.flatnonzero(labels == label) for label in np.unique(labels)]
     generator = np.random.default_rng(seed)
-    wins = np.zeros(len(names), dtype=np.int64)
+    wins = np.zeros(len(kinds))
     step = max(1, CHUNK // max(1, len(labels)))
     for start in range(0, resamples, step):
-        rows = min(step, resamples - start)
-        counts = np.zeros((rows, len(labels)))
+        draws = min(step, resamples - start)
+        counts = np.zeros((draws, len(labels)))
         for group in groups:
             counts[:, group] = generator.multinomial(
-                len(group), np.full(len(group), 1 / len(group)), size=rows
+                len(group), np.full(len(group), 1 / len(group)), size=draws
             )
-        wins += np.bincount(np.argmax(counts @ table, axis=1), minlength=len(names))
-    return {name: float(count / resamples) for name, count in zip(names, wins, strict=True)}
+        wins += _shared_wins(counts @ table)
+    shares = (wins / np.bincount(kind_of) / resamples)[kind_of]
+    return dict(zip(names, shares.tolist(), strict=True))
+
+
+def _shared_wins(scores: Array) -> Array:
+    """How many rows of (J, T) each column wins; columns that share the best score share the row."""
+    best = scores == scores.max(axis=1, keepdims=True)
+    wins: Array = (best / best.sum(axis=1, keepdims=True)).sum(axis=0)
+    return wins
 
 
 def halves_first(scores: Mapping[str, Array]) -> dict[str, float]:
-    """The share of half samples on which each teacher has the best score.
+    """The share of half samples on which each teacher has the best score; equal scores share a half.
 
     For scores that are no mean over instances. Halves drawn without replacement spread a score as much as
     bootstrap resamples do, and hold no instance twice: a duplicate would tell a nearest neighbour or a
@@ -56,8 +69,7 @@ def halves_first(scores: Mapping[str, Array]) -> dict[str, float]:
     names = list(scores)
     table = np.stack([np.asarray(scores[name], dtype=np.float64) for name in names], axis=1)  # (J, T)
     table = np.where(np.isfinite(table), table, -np.inf)
-    wins = np.bincount(np.argmax(table, axis=1), minlength=len(names))
-    return {name: float(count / len(table)) for name, count in zip(names, wins, strict=True)}
+    return dict(zip(names, (_shared_wins(table) / len(table)).tolist(), strict=True))
 
 
 def half_samples(labels: Array, count: int, seed: int) -> list[Array]:
