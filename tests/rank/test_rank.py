@@ -200,6 +200,14 @@ class TestResuming:
         monkeypatch.setenv("ODD_TEACHERS", "/nonexistent")
         assert rank(zoo, task, teachers=["same", "odd"], trust_code=True)["odd"].rank is not None
 
+    def test_trust_in_code_is_not_remembered(self, zoo, task):
+        names = ["same", "odd"]
+        assert rank(zoo, task, teachers=names, trust_code=True)["odd"].rank is not None
+        untrusted = rank(zoo, task, teachers=names)["odd"]
+        assert untrusted.rank is None
+        assert "say --trust-code" in untrusted.reasons["teacher"]
+        assert rank(zoo, task, teachers=names, trust_code=True)["odd"].rank is not None
+
     def test_a_damaged_entry_is_computed_again(self, zoo, task, own_cache):
         first = rank(zoo, task, teachers=["same"])
         for path in (own_cache / "rankings").rglob("*.json"):

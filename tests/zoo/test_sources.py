@@ -323,6 +323,10 @@ def make():
 
 def wrong():
     return "no network"
+
+
+def failing():
+    raise RuntimeError("no licence")
 """
 
 
@@ -330,6 +334,7 @@ def test_python(zoo: Zoo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "teacher_factory_a.py").write_text(FACTORY)
+    (tmp_path / "teacher_factory_b.py").write_text("absent\n")
     source = "python:teacher_factory_a:make"
     with pytest.raises(PreceptorError, match="runs code of that module; say --trust-code"):
         zoo.add(source, name="t")
@@ -347,6 +352,14 @@ def test_python(zoo: Zoo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         ("python:teacher_factory_a:absent", "cannot be imported"),
         ("python:no_such_module:make", "cannot be imported"),
         ("python:teacher_factory_a", "write python:module:factory"),
+        (
+            "python:teacher_factory_a:failing",
+            r"made no network: RuntimeError: no licence \(teacher_factory_a.py, line \d+\)",
+        ),
+        (
+            "python:teacher_factory_b:make",
+            r"cannot be imported: NameError: .*\(teacher_factory_b.py, line 1\)",
+        ),
     ):
         with pytest.raises(PreceptorError, match=reason):
             zoo.add(source, name="u", trust_code=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import warnings
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -310,3 +311,22 @@ def test_sizes_have_limits(zoo: Zoo, run: Path, tmp_path: Path, monkeypatch: pyt
 def test_a_card_cannot_ask_timm_for_anything_else() -> None:
     with pytest.raises(PreceptorError, match="which a zoo never stores"):
         timm_source._build("test_resnet", {"num_classes": 3, "checkpoint_path": "/tmp/evil.pth"})
+
+
+def test_programs_and_whole_models_are_told_from_weights(zoo: Zoo, tmp_path: Path) -> None:
+    body = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 2)).eval()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # TorchScript is out of fashion
+        torch.jit.save(torch.jit.script(body), tmp_path / "script.pt")
+        torch.export.save(torch.export.export(body, (torch.zeros(2, 4),)), tmp_path / "program.pt2")
+    for file in ("script.pt", "program.pt2"):
+        with pytest.raises(PreceptorError, match=rf"{file}' is a program .*export the model as ONNX"):
+            read_state_dict(tmp_path / file)
+    torch.save(body, tmp_path / "whole.pth")
+    with pytest.raises(
+        PreceptorError, match=r"never run: save model.state_dict\(\) as .safetensors or .pth$"
+    ):
+        read_state_dict(tmp_path / "whole.pth")
+    (tmp_path / "short.pth").write_bytes((tmp_path / "whole.pth").read_bytes()[:300])
+    with pytest.raises(PreceptorError, match=r"as .safetensors or .pth"):
+        read_state_dict(tmp_path / "short.pth")

@@ -26,6 +26,7 @@ from preceptor.rank.students import EXACT, Student, student_logits
 from preceptor.rank.tensors import load_tensors
 from preceptor.rank.worker import failure
 from preceptor.zoo import Card, Zoo
+from preceptor.zoo.loading import check_trust
 
 TRIAL_HALVES = 8
 
@@ -80,13 +81,16 @@ class Assessor:
         if not self.plan.resume:
             return None
         try:
-            entry = self.plan.journal(self.task).read(self.zoo.card(name))
+            card = self.zoo.card(name)
+            check_trust(card, self.plan.trust_code)
+            entry = self.plan.journal(self.task).read(card)
         except (PreceptorError, OSError):
             return None  # a broken card is the assessment's to explain
         return None if entry is None or self._missing(entry) else self._as_row(name, entry)
 
     def _row(self, name: str) -> RankingRow:
         card = self.zoo.card(name)
+        check_trust(card, self.plan.trust_code)  # a student could not have it, whatever is known of it
         journal = self.plan.journal(self.task)
         entry = journal.read(card) or Entry()
         if not self.plan.resume:

@@ -13,6 +13,12 @@ from preceptor.zoo.teacher import Teacher
 from preceptor.zoo.weights import load_strictly, parse_safetensors
 
 
+def check_trust(card: Card, trust_code: bool) -> None:
+    """Refuse a teacher that runs code of its own where that is not trusted."""
+    if card.source.kind == "python":
+        source_module("python").refuse_untrusted(card.source.reference, trust_code)
+
+
 def load(card: Card, files: dict[str, bytes], trust_code: bool) -> Teacher:
     """Build the network anew, load its weights strictly, and put the teacher together."""
     network = source_module(card.source.kind).rebuild(card, files, trust_code)

@@ -38,9 +38,11 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
             warnings.simplefilter("ignore")  # of old pickle protocols: they are read or refused, nothing else
             content = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, AttributeError) as error:
+        # Where there is code in it, torch advises how to run it all the same; that is not our advice.
+        why = "" if isinstance(error, pickle.UnpicklingError) else f" ({_first_line(error)})"
         raise PreceptorError(
             f"weights file {path.name!r} cannot be read as plain tensors, and code in it is never run: "
-            f"save model.state_dict() as .safetensors or .pth ({_first_line(error)})"
+            f"save model.state_dict() as .safetensors or .pth{why}"
         ) from error
     return _unwrap(content, path.name)
 
@@ -115,6 +117,12 @@ def _refuse_compressed(path: Path) -> None:
         return
     with zipfile.ZipFile(path) as archive:
         entries = archive.infolist()
+    inside = {entry.filename.partition("/")[2] for entry in entries}
+    if "constants.pkl" in inside or any(name.startswith("models/") for name in inside):
+        raise PreceptorError(
+            f"weights file {path.name!r} is a program (TorchScript or torch.export), not weights: "
+            "save model.state_dict() as .safetensors or .pth, or export the model as ONNX for onnx:FILE"
+        )
     if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
         raise PreceptorError(
             f"weights file {path.name!r} is a compressed archive, which torch never writes; refused"

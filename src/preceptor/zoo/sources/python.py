@@ -45,11 +45,16 @@ def rebuild(card: Card, files: dict[str, bytes], trust_code: bool) -> nn.Module:
     return _call(card.source.reference, trust_code)
 
 
-def _call(reference: str, trust_code: bool) -> nn.Module:
+def refuse_untrusted(reference: str, trust_code: bool) -> None:
+    """Raise unless the caller trusts the code."""
     if not trust_code:
         raise PreceptorError(
             f"python:{reference} runs code of that module; say --trust-code (trust_code=True) if you trust it"
         )
+
+
+def _call(reference: str, trust_code: bool) -> nn.Module:
+    refuse_untrusted(reference, trust_code)
     module_name, _, factory_name = reference.partition(":")
     if not module_name or not factory_name:
         raise PreceptorError(f"python:{reference} is incomplete; write python:module:factory")
@@ -59,9 +64,23 @@ def _call(reference: str, trust_code: bool) -> nn.Module:
         factory = getattr(importlib.import_module(module_name), factory_name)
     except (ImportError, AttributeError) as error:
         raise PreceptorError(f"python:{reference} cannot be imported: {error}") from error
-    network = factory()
+    except Exception as error:  # whatever the user's module does while it is imported
+        raise PreceptorError(f"python:{reference} cannot be imported: {_what(error)}; mend it") from error
+    try:
+        network = factory()
+    except Exception as error:  # likewise
+        raise PreceptorError(f"python:{reference} made no network: {_what(error)}; mend it") from error
     if not isinstance(network, nn.Module):
         raise PreceptorError(
             f"python:{reference} returned {type(network).__name__}; expected a torch nn.Module"
         )
     return network
+
+
+def _what(error: Exception) -> str:
+    """What a user's own code raised, and where."""
+    import traceback
+
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return f"{said} ({os.path.basename(place.filename)}, line {place.lineno})"
