@@ -4,6 +4,8 @@ import json
 
 import numpy as np
 import pytest
+import torch
+from PIL import Image
 
 from preceptor import Task, Zoo, run, train
 from preceptor.core import PreceptorError
@@ -140,3 +142,34 @@ def test_wrong_calls_say_what_to_do(zoo, tmp_path):
         run(zoo, task, student="mlp-8", out=tmp_path / "r")
     with pytest.raises(PreceptorError, match="there is no zoo"):
         run(Zoo(str(tmp_path / "empty")), task, student="mlp-8", out=tmp_path / "s")
+
+
+def test_a_student_that_cannot_be_built_is_told_before_the_ranking(zoo, tmp_path, monkeypatch):
+    monkeypatch.setattr("preceptor.pipeline.rank", lambda *_, **__: pytest.fail("the ranking began"))
+    with pytest.raises(PreceptorError, match="no architecture 'mlp8'"):
+        run(zoo, blobs("abcd"), student="mlp8", out=tmp_path / "r")
+    for number in range(8):
+        for name in "ab":
+            (tmp_path / "photos" / name).mkdir(parents=True, exist_ok=True)
+            image = Image.new("RGB", (20 + number, 24), (9 * number, 0, 0))
+            image.save(tmp_path / "photos" / name / f"{number}.png")
+    with pytest.raises(PreceptorError, match=r"differ in size; .*--image-size 224"):
+        run(zoo, tmp_path / "photos", student="cnn-4", out=tmp_path / "r")
+    assert not (tmp_path / "r").exists()
+
+
+def factory() -> torch.nn.Module:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(12, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+
+
+def test_teachers_with_code_of_their_own_are_used_where_it_is_trusted(tmp_path):
+    zoo = Zoo(str(tmp_path / "zoo"))
+    vectors = {"input_size": [12], "mean": [0.0] * 12, "std": [1.0] * 12}
+    source = "python:tests.test_pipeline:factory"
+    zoo.add(source, name="own", classes=list("xyz"), preprocessing=vectors, trust_code=True)
+    shared = {"student": "mlp-8", "report": False, **RECIPE}
+    with pytest.raises(PreceptorError, match="say --trust-code"):
+        run(zoo, blobs("ab"), out=tmp_path / "a", **shared)
+    result = run(zoo, blobs("ab"), out=tmp_path / "b", trust_code=True, **shared)
+    assert [trial.teacher for trial in result.trials] == [None, "own"]

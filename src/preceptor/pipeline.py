@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from preceptor.core import PreceptorError, Ranking
 from preceptor.data import Split, Task
 from preceptor.data.unlabelled import epochs_alone
+from preceptor.distill.inputs import input_shape
 from preceptor.distill.losses import METHODS
 from preceptor.distill.prepare import settings
 from preceptor.distill.recipe import resolve_recipe
@@ -21,9 +22,10 @@ from preceptor.distill.saved_run import score_run
 from preceptor.distill.schedules import SCHEDULES, distill, takes_no_unlabelled
 from preceptor.distill.train import extra_samples, train
 from preceptor.files import write_atomically
+from preceptor.models import build
 from preceptor.rank.ranking import rank
 from preceptor.rank.reference import untrained_score
-from preceptor.zoo import Zoo
+from preceptor.zoo import Teacher, Zoo
 
 if TYPE_CHECKING:
     from torch import nn
@@ -103,6 +105,7 @@ def run(
     device: str = "auto",
     resume: bool = False,
     report: bool = True,
+    trust_code: bool = False,
     rank_options: Mapping[str, Any] | None = None,
     unlabelled: Split | Task | str | os.PathLike[str] | None = None,
     notify: Callable[[str], None] = lambda sentence: None,
@@ -128,6 +131,7 @@ def run(
         device: "auto", "cpu", "cuda", …
         resume: Go on with an interrupted run in `out`.
         report: Write ``report.html``.
+        trust_code: Let teachers that came from ``python:`` sources run their code.
         rank_options: Further arguments of `rank`.
         unlabelled: Further samples for the students of teachers, as in `train`.
         notify: Told what happens, sentence by sentence.
@@ -144,12 +148,16 @@ def run(
     elif unlabelled is not None:
         raise takes_no_unlabelled(method)
     extra = None if unlabelled is None else extra_samples(unlabelled, METHODS[method])
+    _check_student(student, task, resolve_recipe(recipe, _recipe_part(options)).image_size)
     folder = _begin(Path(out), resume)
-    ranking = rank(zoo, task, metrics, **{"device": _torch_name(device), **(rank_options or {})})
+    asked = {"device": _torch_name(device), "trust_code": trust_code, **(rank_options or {})}
+    ranking = rank(zoo, task, metrics, **asked)
     write_atomically(folder / "ranking.json", ranking.to_json().encode())
     leaders = _leaders(ranking, top)
     verdict = [_said(notify, _ranked(ranking, leaders))]
-    verdict += [_said(notify, sentence) for sentence in _warnings(zoo, task, ranking, leaders, device)]
+    verdict += [
+        _said(notify, sentence) for sentence in _warnings(zoo, task, ranking, leaders, device, trust_code)
+    ]
 
     smaller, held = task.split_validation(validation, seed)
     judged = Task.from_splits(smaller.train, held, task.classes, f"{task.name} (validation)")
@@ -165,7 +173,7 @@ def run(
     for name in leaders:
         notify(f"distilling {name} by {method}")
         given = {
-            "teacher": f"{zoo.url.rstrip('/')}/{name}", "method": method, "unlabelled": extra,
+            "teacher": _teacher(zoo, name, trust_code), "method": method, "unlabelled": extra,
         }  # fmt: skip
         path = folder / f"from-{name}"
         trials.append(_trial(distill, path, name, judged, student=student, **given, **shared, **options))
@@ -186,6 +194,18 @@ def run(
 
         write_report(folder, folder / "report.html", task=task)
     return result
+
+
+def _check_student(arch: str, task: Task, image_size: int | None) -> None:
+    """Build the student once: a name or a size that will not do is told before the ranking, not after."""
+    build(arch, len(task.classes), input_shape(task.train, task.kind, image_size))  # type: ignore[arg-type]
+
+
+def _teacher(zoo: Zoo, name: str, trust_code: bool) -> str | Teacher:
+    """Where the teacher lies; one of a python: source as a network, for trust does not travel with a path."""
+    if trust_code and zoo.card(name).source.kind == "python":
+        return zoo.load(name, trust_code=True)
+    return f"{zoo.url.rstrip('/')}/{name}"
 
 
 def _begin(folder: Path, resume: bool) -> Path:
@@ -220,11 +240,13 @@ def _trial(how: Callable[..., Result], path: Path, name: str | None, task: Task,
     return Trial(name, result.accuracy, path, result)  # the task's test split is the held-out part
 
 
-def _warnings(zoo: Zoo, task: Task, ranking: Ranking, leaders: Sequence[str], device: str) -> list[str]:
+def _warnings(
+    zoo: Zoo, task: Task, ranking: Ranking, leaders: Sequence[str], device: str, trust_code: bool
+) -> list[str]:
     """Say so where the best teacher knows no more about the task than a network that was never trained."""
     if ranking.metric != "sinkhorn":
         return []
-    reference = untrained_score(zoo.load(leaders[0]), task, device=_torch_name(device))
+    reference = untrained_score(zoo.load(leaders[0], trust_code=trust_code), task, device=_torch_name(device))
     score = ranking[leaders[0]].scores["sinkhorn"]
     if reference is None or score > reference:
         return []

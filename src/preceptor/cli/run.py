@@ -34,6 +34,7 @@ def run(
             "--option", "-o", help="A setting of recipe or method, as epochs=20 or weight=3; may be repeated."
         ),
     ] = None,
+    image_size: Annotated[int | None, typer.Option(min=1, help="Bring images to this size.")] = None,
     classes: Classes = None,
     window: Window = None,
     on_bad_image: OnBadImage = "fail",
@@ -43,6 +44,9 @@ def run(
     ] = 0.2,
     seed: Annotated[int, typer.Option(help="Of held-out data, weights, data order and augmentation.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
+    trust_code: Annotated[
+        bool, typer.Option("--trust-code", help="Let python: teachers run their code.")
+    ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
     report: Annotated[bool, typer.Option(help="Write report.html.")] = True,
     json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
@@ -51,15 +55,16 @@ def run(
 
     The plain student is trained as well, and kept if no teacher helps: you never lose accuracy without being told.
 
-    Example: preceptor run zoo/ photos/ --student mobilenet-0.5 --out runs/photos --top 2
+    Example: preceptor run zoo/ photos/ --student mobilenet-0.5 --image-size 96 --out runs/photos
     """
     from preceptor.pipeline import run as run_pipeline
 
+    options = ({} if image_size is None else {"image_size": image_size}) | parse_options(option or [])
     result = run_pipeline(
         zoo, read_task(data, classes, window, on_bad_image), student=student, out=out, method=method,
         metrics=tuple(metric or ["sinkhorn"]), top=top, recipe=recipe, validation=validation, seed=seed, device=device,
-        resume=resume, report=report, unlabelled=read_more(unlabelled, on_bad_image),
-        notify=(lambda text: None) if json else say, **parse_options(option or []),
+        resume=resume, report=report, trust_code=trust_code, unlabelled=read_more(unlabelled, on_bad_image),
+        notify=(lambda text: None) if json else say, **options,
     )  # fmt: skip
     if json:
         emit_json({**result.to_json(), "path": str(result.path)})

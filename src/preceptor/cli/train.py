@@ -152,6 +152,9 @@ def distill(
     with_baseline: Annotated[
         bool, typer.Option("--with-baseline", help="Train the plain student too, and compare.")
     ] = False,
+    trust_code: Annotated[
+        bool, typer.Option("--trust-code", help="Let a python: teacher run its code.")
+    ] = False,
     cache_teacher: Annotated[
         bool, typer.Option("--cache-teacher", help="Ask the teacher once a sample (no augmentation).")
     ] = False,
@@ -194,9 +197,11 @@ def distill(
         clip=clip, accumulate=accumulate, precision=precision, patience=patience, image_size=image_size,
     )  # fmt: skip
     from preceptor.distill.schedules import distill as run_distillation
+    from preceptor.zoo import load_teacher
 
+    trusted = load_teacher(teacher, trust_code=True) if teacher is not None and trust_code else teacher
     result = run_distillation(
-        student, read_task(data, classes, window, on_bad_image), teacher, method, out, recipe=recipe, seed=seed,
+        student, read_task(data, classes, window, on_bad_image), trusted, method, out, recipe=recipe, seed=seed,
         resume=resume, unlabelled=read_more(unlabelled, on_bad_image),
         with_baseline=with_baseline, cache_teacher=cache_teacher, device=device, compile=compile_networks,
         graphs=graphs, tensorboard=tensorboard, checkpoint_every=checkpoint_every,

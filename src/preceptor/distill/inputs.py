@@ -40,14 +40,19 @@ def input_spec(split: Split, kind: str, image_size: int | None) -> InputSpec:
         vectors = torch.as_tensor(split.load(np.arange(len(split)))).double()  # (N, d)
         mean, std = vectors.mean(0), vectors.std(0, correction=0)
         return InputSpec((vectors.shape[1],), tuple(mean.tolist()), _usable(std))
+    shape = input_shape(split, kind, image_size)
     mean, std = _pixel_statistics(split)
-    if image_size is not None:
-        return InputSpec((len(mean), image_size, image_size), tuple(mean.tolist()), _usable(std))
-    if not split.uniform or split.image_shape is None:
+    return InputSpec((len(mean), *shape[1:]), tuple(mean.tolist()), _usable(std))
+
+
+def input_shape(split: Split, kind: str, image_size: int | None) -> tuple[int, ...]:
+    """What the student's first layer takes, (C, H, W) or (d,), from a single sample."""
+    if kind == "images" and image_size is None and (not split.uniform or split.image_shape is None):
         raise PreceptorError(
             "the images differ in size; give the size to bring them to, such as image_size=224 (--image-size 224)"
         )
-    return InputSpec(tuple(split.image_shape), tuple(mean.tolist()), _usable(std))
+    one = tuple(split.load(np.array([0]))[0].shape)
+    return one if image_size is None or kind == "vectors" else (one[0], image_size, image_size)
 
 
 def _usable(std: Tensor) -> tuple[float, ...]:
