@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -115,3 +116,13 @@ def test_a_last_line_of_the_log_that_was_cut_short_is_left_out(pipeline_folder):
     whole = read_story(pipeline_folder / "plain").runs[0]
     log.write_text(log.read_text() + '{"epoch": 4, "te')
     assert read_story(pipeline_folder / "plain").runs[0] == whole
+
+
+def test_data_of_another_task_is_refused(pipeline_folder, ranking, task, tmp_path):
+    other = task.subset(list(reversed(task.classes)))
+    with pytest.raises(PreceptorError, match=r"has the classes .*; give the data that it was made with"):
+        write_report(pipeline_folder, tmp_path / "page.html", task=other)
+    known = replace(ranking, task={**ranking.task, "classes": list(task.classes)})
+    write_report(known, tmp_path / "page.html", task=task)
+    with pytest.raises(PreceptorError, match="the report is about"):
+        write_report(known, tmp_path / "page.html", task=other)

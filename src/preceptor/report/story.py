@@ -63,6 +63,7 @@ def read_story(
 ) -> Story:
     """Gather what the source tells."""
     if isinstance(source, Ranking):
+        _check_data(task, source.task.get("classes"))
         shown = title or f"Teachers for {source.task.get('name', 'the task')}"
         return Story(
             shown,
@@ -89,6 +90,7 @@ def read_story(
     name = (
         config.get("data", {}).get("name") or (ranking.task.get("name") if ranking else None) or folder.name
     )
+    _check_data(task, config.get("classes") or (ranking.task.get("classes") if ranking else None))
     return Story(
         title
         or f"{name}: {'teachers and student' if ranking and runs else 'teachers' if ranking else 'student'}",
@@ -99,6 +101,20 @@ def read_story(
         examples=examples(task, runs) if task is not None and runs else (),
         evidence=evidence,
     )
+
+
+def _check_data(task: Task | None, classes: Sequence[str] | None) -> None:
+    """Refuse pictures of another task: their classes would bear the wrong names."""
+    if task is None or not classes or list(task.classes) == list(classes):
+        return
+    raise PreceptorError(
+        f"the data {task.name!r} has the classes {_few(task.classes)}, and the report is about "
+        f"{_few(classes)}; give the data that it was made with, with the same --classes or --window"
+    )
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def _ranking(folder: Path) -> Ranking | None:
