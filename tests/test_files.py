@@ -28,8 +28,9 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, broken, fail)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match="No space left") as caught:
         write_atomically(target, b"new")
+    assert explain(caught.value).startswith(f"'{target}' cannot be used (no space left")
     assert target.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["a.json"]
 
@@ -53,6 +54,8 @@ def test_leftovers_of_a_killed_write_go(tmp_path: Path) -> None:
         (errno.EROFS, "/x", "'/x' cannot be used (read-only file system); name a folder in which you may write"),
         (errno.ENOSPC, "a/.b.onnx.0123abcd.part", "'a/b.onnx' cannot be used (no space left on device); free some "
          "space and try again"),
+        (errno.EFBIG, "m", "'m' cannot be used (file too large); raise the limit on a file's size (ulimit -f) and "
+         "try again"),
         (errno.ENAMETOOLONG, "y" * 9, "'yyyyyyyyy' cannot be used (file name too long); choose a shorter name"),
     ],
 )  # fmt: skip

@@ -22,6 +22,7 @@ _ADVICE = {
     errno.ENAMETOOLONG: "choose a shorter name",
     errno.ENOSPC: "free some space and try again",
     errno.EDQUOT: "free some space and try again",
+    errno.EFBIG: "raise the limit on a file's size (ulimit -f) and try again",
     errno.EMFILE: "raise the limit of open files (ulimit -n) and try again",
 }
 
@@ -44,9 +45,11 @@ def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, target)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             os.unlink(beside)
+        if isinstance(error, OSError) and error.filename is None:  # a write knows its descriptor only
+            error.filename = os.fspath(target)
         raise
     sync_folder(target.parent)
 

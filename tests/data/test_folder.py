@@ -1,4 +1,6 @@
+import errno
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ from PIL import Image
 
 from preceptor.core import PreceptorError
 from preceptor.data import Task
+from preceptor.data import scan as scan_module
 
 LAYOUT = {"train/cat": 3, "train/dog": 2, "test/cat": 1, "test/dog": 1}
 
@@ -84,10 +87,39 @@ def test_a_damaged_scan_memory_is_not_trusted(make_folder):
     root = make_folder(LAYOUT)
     before = Task(root).fingerprint
     (memory,) = os.listdir(os.path.join(os.environ["PRECEPTOR_CACHE"], "scans"))
-    for rubbish in ("{", "[]", '{"schema": 1}', '{"schema": 1, "files": {"train/cat/000.png": [1]}}'):
+    for rubbish in ("{", "[]", '{"schema": 2}', '{"schema": 2, "files": {"train/cat/000.png": [1]}}'):
         with open(os.path.join(os.environ["PRECEPTOR_CACHE"], "scans", memory), "w") as stream:
             stream.write(rubbish)
         assert Task(root).fingerprint == before
+
+
+def test_a_file_that_may_not_be_read_is_tried_again(make_folder, monkeypatch):
+    root = make_folder(LAYOUT)
+    whole = Task(root).fingerprint
+    shutil.rmtree(os.path.join(os.environ["PRECEPTOR_CACHE"], "scans"))
+    read = scan_module.read_bytes
+
+    def refuse(path):
+        if path.name == "001.png":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return read(path)
+
+    monkeypatch.setattr(scan_module, "read_bytes", refuse)
+    with pytest.raises(
+        PreceptorError, match=r"001.png' cannot be used \(permission denied\); ask for the right"
+    ):
+        Task(root)
+    monkeypatch.setattr(scan_module, "read_bytes", read)
+    assert Task(root).fingerprint == whole
+
+
+def test_a_full_disk_costs_the_memory_of_a_scan_and_leaves_nothing(make_folder, monkeypatch):
+    def fail(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    assert len(Task(make_folder(LAYOUT)).train)
+    assert os.listdir(os.path.join(os.environ["PRECEPTOR_CACHE"], "scans")) == []
 
 
 def test_sizes_may_vary_and_grey_becomes_colour_beside_colour(make_folder):

@@ -116,3 +116,10 @@ def test_a_missing_image_and_a_folder_are_sentences(tmp_path):
         images_module.read_bytes(tmp_path / "x.png")
     with pytest.raises(PreceptorError, match="is a folder; name an image file"):
         images_module.read_bytes(tmp_path)
+
+
+@pytest.mark.parametrize(("kind", "mode"), [(np.int32, "I"), (np.float32, "F")])
+def test_pixels_of_32_bits_are_refused_rather_than_cut_off(tmp_path, kind, mode):
+    Image.fromarray(np.full((4, 4), 40_000, dtype=kind)).save(tmp_path / "a.tif")
+    with pytest.raises(PreceptorError, match=f"32-bit numbers, mode {mode}; save it with 8 or 16 bits"):
+        images_module.decode((tmp_path / "a.tif").read_bytes(), "a.tif")

@@ -66,6 +66,8 @@ def decode(content: bytes, name: str, channels: int | None = None) -> np.ndarray
 
 def _flatten(image: Image.Image, channels: int | None) -> Image.Image:
     """To mode L or RGB."""
+    if image.mode in ("I", "F"):  # Pillow would cut all above 255 off
+        raise ValueError(f"its pixels are 32-bit numbers, mode {image.mode}; save it with 8 or 16 bits")
     if image.mode.startswith("I;16"):
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:

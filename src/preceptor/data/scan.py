@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -13,8 +12,9 @@ from pathlib import Path
 
 from preceptor.core import PreceptorError
 from preceptor.data.images import decode, read_bytes
+from preceptor.files import explain, write_atomically
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 @dataclass(frozen=True)
@@ -64,8 +64,10 @@ def _inspect(path: Path, name: str) -> tuple[str, tuple[int, ...] | None, str]:
         content = read_bytes(path)
         digest = hashlib.sha256(content).hexdigest()
         return digest, decode(content, name).shape, ""
-    except (PreceptorError, OSError) as error:
+    except PreceptorError as error:
         return digest, None, str(error)
+    except OSError as error:
+        return digest, None, explain(error)
 
 
 def _as_file(name: str, entry: list) -> ImageFile:
@@ -78,7 +80,8 @@ def _recall(memory: Path) -> dict[str, list]:
     try:
         stored = json.loads(memory.read_text(encoding="utf-8"))
         entries = stored["files"] if stored["schema"] == SCHEMA else {}
-        return {name: entry for name, entry in entries.items() if len(entry) == 5}
+        # What could not be opened has no hash: the next scan tries again, as a right may have been given since.
+        return {name: entry for name, entry in entries.items() if len(entry) == 5 and entry[2]}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
 
@@ -87,10 +90,6 @@ def _remember(memory: Path, known: dict[str, list]) -> None:
     """Write whole or not at all; a read-only home only costs the speed of the next scan."""
     try:
         memory.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", dir=memory.parent, prefix=memory.name, suffix=".part", delete=False, encoding="utf-8"
-        ) as part:
-            json.dump({"schema": SCHEMA, "files": known}, part)
-        os.replace(part.name, memory)
+        write_atomically(memory, json.dumps({"schema": SCHEMA, "files": known}).encode())
     except OSError:
         return
