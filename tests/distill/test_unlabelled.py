@@ -13,8 +13,10 @@ from typer.testing import CliRunner
 
 from preceptor.cli import app
 from preceptor.core import PreceptorError
+from preceptor.data.loader import Loader
+from preceptor.data.split import ArrayStore, Split
 from preceptor.data.task import Task
-from preceptor.data.unlabelled import UNLABELLED, beside, read_unlabelled
+from preceptor.data.unlabelled import UNLABELLED, beside, overlaps, read_unlabelled
 from preceptor.distill.inputs import label_distribution
 from preceptor.distill.losses import METHODS
 from preceptor.distill.result import Result
@@ -194,3 +196,46 @@ def test_the_plain_student_gets_as_many_steps(teacher: Result, tmp_path: Path) -
     found = train(few, unlabelled=more, with_baseline=True, out=tmp_path / "run", **how)
     log = (tmp_path / "run/baseline/log.jsonl").read_text().splitlines()
     assert json.loads(log[-1])["step"] == found.history[-1]["step"] == 2 * (64 + 64) // 8
+
+
+def test_samples_of_the_task_itself_are_counted(teacher: Result) -> None:
+    task = toy_task(train=8)
+    both = np.concatenate(
+        [task.train.load(slice(None)), task.test.load(slice(5)), np.zeros((1, 1, 8, 8), np.uint8)]
+    )
+    more = Split(ArrayStore(both), np.zeros(14))
+    found = train(task, teacher=teacher, method="kd", student="cnn-4", epochs=1, unlabelled=more, **QUICK)
+    assert (
+        found.notes[0] == "8 of the 14 unlabelled samples are in the training set with their labels already"
+    )
+    assert found.notes[1].startswith(
+        "5 of the 14 unlabelled samples are in the test set: its accuracy is of samples"
+    )
+    assert overlaps(toy_task(seed=9).train, task.train, task.test) == []
+
+
+def test_a_folder_that_is_the_data_itself_is_told_of(tmp_path: Path) -> None:
+    for number in range(8):
+        picture(tmp_path / f"{'ab'[number % 2]}/{number}.png", colour=False, seed=number)
+    task, (more, _) = Task(tmp_path), read_unlabelled(tmp_path)
+    told = " ".join(overlaps(more, task.train, task.test))
+    assert f"{len(task.train)} of the 8 unlabelled samples are in the training set" in told
+    assert f"{len(task.test)} of the 8 unlabelled samples are in the test set" in told
+
+
+@pytest.mark.parametrize("colour", [False, True])
+def test_pictures_of_any_kind_and_size_fit(colour: bool, tmp_path: Path) -> None:
+    for place, mode in enumerate(("L", "LA", "1", "P", "RGB", "RGBA", "CMYK")):
+        image = Image.new("RGB", (5 + 9 * place, 40 - 5 * place), (204, 204, 204)).convert(mode)
+        image.save(tmp_path / f"{place}.{'tif' if mode == 'CMYK' else 'png'}")
+    pixels = toy_task(train=8).train.load(slice(None)).repeat(1, 3 if colour else 1, 1, 1).numpy()
+    task = Task.from_arrays(pixels, [0, 1] * 4, pixels, [0, 1] * 4, ["a", "b"])
+    seen = beside(task.train, read_unlabelled(tmp_path)[0])
+    for place in (8, 9, 11, 12, 13, 14):  # 10 has only black and white
+        pixels = seen.pixels(place)
+        assert pixels.shape[0] == (3 if colour else 1)
+        np.testing.assert_allclose(pixels, 204, atol=1, err_msg=seen.path(place))
+    batches = list(Loader(seen, 4, train=False, image_size=8).epoch())
+    assert sum(len(batch.images) for batch in batches) == 15
+    assert {batch.images.shape[1:] for batch in batches} == {(3 if colour else 1, 8, 8)}
+    assert len(beside(task.train, seen.select([14], np.array([UNLABELLED])))) == 9, "one is enough"

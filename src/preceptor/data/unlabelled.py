@@ -76,6 +76,35 @@ def epochs_alone(epochs: int, labelled: Split, unlabelled: Split) -> int:
     return max(1, round(epochs * seen / len(labelled)))
 
 
+def overlaps(unlabelled: Split, train: Split, test: Split) -> list[str]:
+    """What to tell of unlabelled samples that the task has as well; files are compared with files only."""
+    known = _contents(unlabelled)
+    count = len(unlabelled)
+    in_train, in_test = (sum(map(set(_contents(part)).__contains__, known)) for part in (train, test))
+    told = []
+    if in_train:
+        told.append(
+            f"{in_train} of the {count} unlabelled samples are in the training set with their labels already"
+        )
+    if in_test:
+        told.append(
+            f"{in_test} of the {count} unlabelled samples are in the test set: its accuracy is of samples that the "
+            "student has seen; leave them out of the unlabelled ones for one that counts"
+        )
+    return told
+
+
+def _contents(split: Split) -> list[str]:
+    """What tells one sample from another: the hash of its file where it has one, else that of its values."""
+    if isinstance(split.store, FileStore):
+        return [split.store.files[int(row)].sha256 for row in split.rows]
+    return [_hashed(split.pixels(place)) for place in range(len(split))]
+
+
+def _hashed(values: np.ndarray) -> str:
+    return hashlib.sha256(repr(values.shape).encode() + values.tobytes()).hexdigest()
+
+
 def _repeats(labelled: Split, unlabelled: Split) -> int:
     return max(1, len(unlabelled) // len(labelled))
 

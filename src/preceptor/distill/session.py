@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from preceptor.core import PreceptorError
 from preceptor.data.split import Split
 from preceptor.data.task import Task
-from preceptor.data.unlabelled import beside
+from preceptor.data.unlabelled import beside, overlaps
 from preceptor.distill.collectives import Group, join
 from preceptor.distill.devices import Fabric, on_first_process
 from preceptor.distill.energy import EnergyMeter
@@ -167,6 +167,8 @@ class Session:
         data = Data(fabric, spec, self.seed)
         augment = recipe.augment or "none"
         seen = task.train if self.unlabelled is None else beside(task.train, self.unlabelled)
+        if self.unlabelled is not None:
+            self.notes += overlaps(self.unlabelled, self.task.train, self.task.test)
         context = make_context(task, task.train, data, network, normalise, teacher, self.seed)
         context = replace(context, num_train=len(seen))
         if self.cache_teacher and teacher is not None:
