@@ -16,11 +16,23 @@ from torch import nn
 from preceptor.distill.sync_norm import synchronise
 
 PROGRAM = """
-import sys
+import errno, os, sys
+from pathlib import Path
+from preceptor.core import PreceptorError
+from preceptor.distill import run_folder
 from preceptor.distill.schedules import distill
 from preceptor.models import build
 from tests.distill.toys import toy_task
 out, mixup, *methods = sys.argv[1:]
+save = run_folder.save_checkpoint
+def full(*_):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+run_folder.save_checkpoint = full
+try:
+    distill("cnn-2", toy_task(train=24), None, "none", f"{out}/full", epochs=1, device="cpu")
+except PreceptorError as error:
+    Path(f"{out}/heard-{os.environ.get('RANK', 0)}").write_text(str(error))
+run_folder.save_checkpoint = save
 for given in methods:
     name, _, more = given.partition("@")
     size = 16 if name == "mgd" else 8  # maps of one pixel are all alike to mgd, and rounding would decide its matches
@@ -56,6 +68,9 @@ def launch(processes: int, out: Path, mixup: float, methods: tuple[str, ...]) ->
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout == ""
+    heard = [file.read_text() for file in out.glob("heard-*")]
+    assert len(heard) == processes, "all of them hear that the disk of the first one is full"
+    assert all("the disk is full: a checkpoint" in text for text in heard)
     return {
         name: (
             [json.loads(line) for line in (out / name / "log.jsonl").read_text().splitlines()],

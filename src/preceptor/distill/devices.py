@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from preceptor.core import PreceptorError
+from preceptor.files import explain
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -107,6 +108,8 @@ def on_first_process(fabric: Fabric, action: Callable[[], Any]) -> Any:
             value = action()
         except PreceptorError as error:
             complaint = str(error)
+        except OSError as error:
+            complaint = explain(error)
     value, complaint = fabric.broadcast((value, complaint), src=0)
     if complaint is not None:
         raise PreceptorError(complaint)

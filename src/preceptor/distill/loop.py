@@ -146,8 +146,9 @@ class Loop:
                     self._judge(found.accuracy)
         record["seconds"] = round(self.seconds, 3)
         self.history.append(record)
-        if job.folder is not None and job.fabric.is_global_zero:
-            job.folder.append_log(record)
+        if job.folder is not None:
+            folder = job.folder
+            on_first_process(job.fabric, lambda: folder.append_log(record))
         if job.reporter is not None:
             job.reporter.losses(terms)
             job.reporter.epoch(record)
@@ -186,8 +187,7 @@ class Loop:
         weights = [*self.job.student.parameters(), *self.job.method.parameters()]
         check_weights(weights, self.step, folder.last_checkpoint())
         checkpoint = self.checkpoint(folder.log_size())
-        if self.job.fabric.is_global_zero:
-            folder.save_checkpoint(checkpoint)
+        on_first_process(self.job.fabric, lambda: folder.save_checkpoint(checkpoint))
         self._saved = time.monotonic()
 
     def checkpoint(self, log_size: int) -> Checkpoint:
