@@ -16,7 +16,7 @@ from preceptor.distill.result import Result
 from preceptor.distill.train import train
 from preceptor.models import build
 from preceptor.zoo import Preprocessing, Zoo
-from tests.distill.toys import toy_task
+from tests.distill.toys import toy_task, vector_task
 from tests.zoo.conftest import CLASSES
 from tests.zoo.test_sources import export
 
@@ -75,7 +75,9 @@ def test_another_architecture_and_other_channels_are_refused(teacher: Result) ->
     grey = toy_task().train
     pixels = grey.load(range(len(grey))).repeat(1, 3, 1, 1).numpy()
     colour = Task.from_arrays(pixels, grey.labels, pixels, grey.labels, list("abcd"))
-    with pytest.raises(PreceptorError, match="trained on inputs of 1 channels and these have 3"):
+    with pytest.raises(
+        PreceptorError, match="trained on images of 1 channels and these are images of 3 channels"
+    ):
         train(colour, student="cnn-4", start_from=teacher, **STILL)
 
 
@@ -124,3 +126,19 @@ def test_from_a_network_of_timm(tmp_path: Path) -> None:
     for name, value in found.model.named_parameters():
         if not name.startswith("classifier"):
             torch.testing.assert_close(value, known[name.removeprefix("backbone.")])
+
+
+def test_other_kinds_of_inputs_and_other_sizes_are_told_apart(tmp_path: Path) -> None:
+    clouds = train(vector_task(), student="mlp-4", **STILL)
+    with pytest.raises(
+        PreceptorError, match="trained on vectors of 6 numbers and these are images of 1 channels"
+    ):
+        train(toy_task(), student="cnn-4", start_from=clouds, **STILL)
+    zoo = Zoo(tmp_path)
+    zoo.add("timm:test_vit", name="t", untrained=True)
+    pixels = torch.randint(256, (8, 3, 32, 32), dtype=torch.uint8).numpy()
+    task = Task.from_arrays(pixels, [0, 1] * 4, pixels, [0, 1] * 4, ["a", "b"])
+    with pytest.raises(
+        PreceptorError, match=r"has no pos_embed of its shape; .* image size \(--image-size 160\)"
+    ):
+        train(task, student="timm:test_vit", start_from=f"{tmp_path}/t", **STILL)

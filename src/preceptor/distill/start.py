@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
@@ -17,9 +18,9 @@ def seen_by(given: GivenTeacher, spec: InputSpec) -> InputSpec:
     own = given.preprocessing
     if own is None or not own.mean or not own.std:
         return spec
-    if own.input_size[0] != spec.shape[0]:
+    if (len(own.input_size), own.input_size[0]) != (len(spec.shape), spec.shape[0]):
         raise PreceptorError(
-            f"{_name(given)} was trained on inputs of {own.input_size[0]} channels and these have {spec.shape[0]}; "
+            f"{_name(given)} was trained on {_inputs(own.input_size)} and these are {_inputs(spec.shape)}; "
             "start from a teacher for such inputs"
         )
     return replace(spec, mean=own.mean, std=own.std)
@@ -42,9 +43,19 @@ def start_from(network: nn.Module, classes: tuple[str, ...], given: GivenTeacher
     if lacking:
         raise PreceptorError(
             f"{getattr(network, 'arch', type(network).__name__)} cannot start from {_name(given)}, which has no "
-            f"{lacking[0]} of its shape; give the architecture that this teacher was trained with"
+            f"{lacking[0]} of its shape; give the architecture that this teacher was trained with{_size_hint(given)}"
         )
     network.load_state_dict({name: known[name] if name in wanted else own[name] for name in own})
+
+
+def _inputs(shape: Sequence[int]) -> str:
+    return f"images of {shape[0]} channels" if len(shape) == 3 else f"vectors of {shape[0]} numbers"
+
+
+def _size_hint(given: GivenTeacher) -> str:
+    """Some architectures have weights for each place of an image, and fit images of one size only."""
+    size = () if given.preprocessing is None else given.preprocessing.input_size
+    return f" and, where that is the same, its image size (--image-size {size[-1]})" if len(size) == 3 else ""
 
 
 def _weights(given: GivenTeacher) -> dict[str, torch.Tensor]:
