@@ -46,13 +46,31 @@ def input_spec(split: Split, kind: str, image_size: int | None) -> InputSpec:
 
 
 def input_shape(split: Split, kind: str, image_size: int | None) -> tuple[int, ...]:
-    """What the student's first layer takes, (C, H, W) or (d,), from a single sample."""
+    """What the student's first layer takes, from a single sample: (C, side, side), or (d,) for vectors.
+
+    Networks see squares, as everywhere here: without a size, the middle square of images that have one.
+    """
     if kind == "images" and image_size is None and (not split.uniform or split.image_shape is None):
         raise PreceptorError(
             "the images differ in size; give the size to bring them to, such as image_size=224 (--image-size 224)"
         )
     one = tuple(split.load(np.array([0]))[0].shape)
-    return one if image_size is None or kind == "vectors" else (one[0], image_size, image_size)
+    if kind == "vectors":
+        return one
+    side = min(one[1:]) if image_size is None else image_size
+    return (one[0], side, side)
+
+
+def cut_to_squares(split: Split, kind: str, image_size: int | None) -> list[str]:
+    """Says so where no size was asked for and images lose their ends."""
+    shape = split.image_shape
+    if kind == "vectors" or image_size is not None or shape is None or shape[1] == shape[2]:
+        return []
+    side = min(shape[1:])
+    return [
+        f"the images have {shape[1]} x {shape[2]} px (height x width), and networks see squares: only the middle "
+        f"{side} x {side} px of each are used; pad or squash the images beforehand to keep all of them"
+    ]
 
 
 def _usable(std: Tensor) -> tuple[float, ...]:
