@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from preceptor.files import explain, remove_leftovers, write_atomically
+from preceptor.files import check_can_write, explain, remove_leftovers, write_atomically
 
 
 def test_writes_and_replaces(tmp_path: Path) -> None:
@@ -79,3 +79,32 @@ def test_a_rename_that_fails_names_its_target(tmp_path: Path) -> None:
     assert explain(caught.value).startswith(
         f"'{tmp_path}/a' cannot be used (is a directory); a folder stands"
     )
+
+
+def test_what_could_be_written_is_said_beforehand_and_leaves_nothing(tmp_path: Path) -> None:
+    check_can_write(tmp_path / "a.html")
+    check_can_write(tmp_path / "to be" / "made" / "a.html")
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_could_not_be_written_is_said_beforehand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(IsADirectoryError) as caught:
+        check_can_write(tmp_path / "folder")
+    assert explain(caught.value).endswith("a folder stands where a file is needed: name a file")
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError) as caught:
+        check_can_write(tmp_path / "file" / "deeper" / "a.html")
+    assert explain(caught.value).startswith(
+        f"'{tmp_path}/file/deeper/a.html' cannot be used (not a directory)"
+    )
+
+    def refuse(path: Path, mode: str) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", os.fspath(path))
+
+    monkeypatch.setattr("builtins.open", refuse)
+    with pytest.raises(PermissionError) as caught:
+        check_can_write(tmp_path / "folder" / "a.html")
+    assert explain(caught.value).startswith(f"'{tmp_path}/folder/a.html' cannot be used (permission denied)")

@@ -54,6 +54,30 @@ def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:
     sync_folder(target.parent)
 
 
+def check_can_write(path: str | os.PathLike[str]) -> None:
+    """Raise what writing a file at `path` would raise, before any work is done for it; nothing is left behind.
+
+    Folders on the way that do not exist yet are taken for ones that will be made.
+
+    Raises:
+        OSError: A folder stands there, a file stands in the way, or the folder cannot be written.
+    """
+    target = Path(path)
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(target))
+    folder = target.absolute().parent
+    while not os.path.lexists(folder):
+        folder = folder.parent
+    beside = folder / f".{target.name}.{secrets.token_hex(4)}.part"
+    try:
+        with open(beside, "xb"):
+            pass
+        os.unlink(beside)
+    except OSError as error:
+        error.filename = os.fspath(target)
+        raise
+
+
 def sync_folder(folder: Path) -> None:
     """Make a rename in `folder` survive a power cut, where the system can do that for folders."""
     try:

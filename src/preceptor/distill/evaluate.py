@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from preceptor.core import PreceptorError
 from preceptor.distill.devices import Fabric, sum_over_processes
+from preceptor.ot import class_centers
 
 
 @dataclass(frozen=True)
@@ -62,3 +63,16 @@ def evaluate(
         raise PreceptorError("there are no samples to evaluate on; give a test set")
     mean = float(sum_over_processes(fabric, loss)) / total
     return Evaluation(tuple(tuple(row) for row in counts.tolist()), mean)
+
+
+@torch.no_grad()
+def feature_means(
+    network: nn.Module, loader: Any, normalise: Callable[[Tensor], Tensor], num_classes: int
+) -> Tensor:
+    """Each class's mean feature over an unaugmented loader: (C, d)."""
+    features, labels = [], []
+    for batch in loader.epoch(0):
+        counted = batch.weights > 0
+        features.append(network.outputs(normalise(batch.images)).features[counted])  # type: ignore[operator]
+        labels.append(batch.labels[counted])
+    return class_centers(torch.cat(features).float(), torch.cat(labels), num_classes)

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from preceptor.distill.run_folder import RunFolder
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,28 @@ class Result:
             "notes": list(self.notes),
             "stages": [str(stage.path) for stage in self.stages if stage.path is not None],
         }
+
+
+def read_result(
+    folder: RunFolder, stored: Mapping[str, Any], network: nn.Module, config: Mapping[str, Any]
+) -> Result:
+    """The result of a run that was finished before, from its folder."""
+    network.load_state_dict(folder.read_model())
+    checkpoint = folder.load_checkpoint()
+    return Result(
+        model=network.eval(),
+        accuracy=stored["accuracy"],
+        per_class_accuracy=stored["per_class_accuracy"],
+        confusion=stored["confusion"],
+        history=tuple(folder.read_log()),
+        config=config,
+        path=folder.path,
+        baseline_accuracy=stored["baseline_accuracy"],
+        seconds=stored["seconds"],
+        hardware=stored["hardware"],
+        notes=tuple(stored["notes"]),
+        method_state={} if checkpoint is None else checkpoint.section("method"),
+    )
 
 
 def baseline_note(accuracy: float, baseline: float) -> str:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from preceptor.core import PreceptorError
 from preceptor.distill.checkpoint import Checkpoint, checkpoint_files, load_checkpoint, save_checkpoint
-from preceptor.files import remove_leftovers, write_atomically
+from preceptor.files import check_can_write, remove_leftovers, write_atomically
 
 # What may differ between a run and its resumption without changing what is computed.
 _CIRCUMSTANCES = frozenset({"versions", "command", "commit", "created", "hardware", "processes"})
@@ -51,8 +51,8 @@ class RunFolder:
         """Whether a run was begun here."""
         return self.config_file.exists()
 
-    def begin(self, config: Mapping[str, Any], *, resume: bool) -> None:
-        """Take the folder for a run with `config`, or check that the run in it is the same."""
+    def prepare(self, config: Mapping[str, Any], *, resume: bool) -> None:
+        """Make the folder for a run with `config`, or check that the run in it is the same."""
         if self.exists:
             if not resume:
                 raise PreceptorError(
@@ -63,7 +63,13 @@ class RunFolder:
             return
         with self.writing("config.json"):
             self.path.mkdir(parents=True, exist_ok=True)
-            write_atomically(self.config_file, _json(config))
+            check_can_write(self.config_file)
+
+    def begin(self, config: Mapping[str, Any]) -> None:
+        """Write config.json, with which a run begins; that of one that goes on stays as it is."""
+        if not self.exists:
+            with self.writing("config.json"):
+                write_atomically(self.config_file, _json(config))
 
     def _check_same(self, config: Mapping[str, Any]) -> None:
         old, new = _flat(self.read_config()), _flat(json.loads(_json(config)))

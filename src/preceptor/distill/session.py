@@ -15,12 +15,12 @@ from preceptor.data.unlabelled import beside, overlaps
 from preceptor.distill.collectives import Group, join
 from preceptor.distill.devices import Fabric, on_first_process
 from preceptor.distill.energy import EnergyMeter
-from preceptor.distill.evaluate import evaluate
+from preceptor.distill.evaluate import evaluate, feature_means
 from preceptor.distill.evidence import circumstances, hardware, plain
 from preceptor.distill.graph import GraphedStep
-from preceptor.distill.inputs import InputSpec, Normalise, input_spec
+from preceptor.distill.inputs import InputSpec, Normalise, cut_to_squares, input_spec
 from preceptor.distill.loop import Job, Loop
-from preceptor.distill.losses import Method
+from preceptor.distill.losses import Context, Method
 from preceptor.distill.optimise import MovingAverage, make_optimizer
 from preceptor.distill.prepare import (
     EVALUATION_BATCH,
@@ -31,13 +31,12 @@ from preceptor.distill.prepare import (
     make_student,
 )
 from preceptor.distill.progress import Reporter
-from preceptor.distill.result import Result
+from preceptor.distill.result import Result, read_result
 from preceptor.distill.run_folder import RunFolder
 from preceptor.distill.start import seen_by, start_from
 from preceptor.distill.step import TrainingStep
 from preceptor.distill.sync_norm import Synchronised, synchronise
 from preceptor.distill.teacher_side import GivenTeacher, TeacherSide, check_cacheable
-from preceptor.ot import class_centers
 
 
 @dataclass
@@ -84,11 +83,19 @@ class Session:
             start_from(network, tuple(self.task.classes), self.start)
         network = network.to(self.fabric.device)
         teacher = self._teacher_side(normalise)
+        data = Data(self.fabric, spec, self.seed)
+        context = make_context(task, task.train, data, network, normalise, teacher, self.seed)
+        seen = task.train if self.unlabelled is None else beside(task.train, self.unlabelled)
+        self._check(context, len(seen))
         config = self._config(network, spec, teacher)
-        finished = on_first_process(self.fabric, lambda: self._begin(config, resume))
+        finished = on_first_process(self.fabric, lambda: self._open(config, resume))
         if finished is not None:
-            return self._read(network, config, finished)
-        job = self._job(task, spec, normalise, network, teacher, watch, watched)
+            assert self.folder is not None
+            return read_result(self.folder, finished, network, config)
+        self.notes += cut_to_squares(task.train, task.kind, recipe.image_size)
+        job = self._job(task, data, seen, context, normalise, network, teacher, watch, watched)
+        # What was refused up to here leaves no folder that seems to hold a run.
+        on_first_process(self.fabric, lambda: self.folder.begin(config) if self.folder else None)
         title = self.settings.method.name
         shown = Reporter(
             title, epochs=recipe.epochs, total_steps=recipe.epochs * job.steps_per_epoch, show=progress,
@@ -121,6 +128,19 @@ class Session:
         side.wants_maps = "maps" in self.settings.method.needs
         return side
 
+    def _check(self, context: Context, count: int) -> None:
+        """Refuse unmet needs of the method, outputs that cannot be kept and batches that cannot be dealt out."""
+        recipe, method, processes = self.settings.recipe, self.settings.method, self.fabric.world_size
+        if self.cache_teacher and self.teacher is not None:
+            check_cacheable(recipe, recipe.augment or "none", method)
+        method.check(context)
+        batch = min(recipe.batch_size, count)
+        if batch % processes:
+            raise PreceptorError(
+                f"a batch of {batch} samples cannot be dealt out evenly to {processes} processes; "
+                "choose a batch size that they divide"
+            )
+
     def _config(self, network: nn.Module, spec: InputSpec, teacher: TeacherSide | None) -> dict[str, Any]:
         kind = type(network)
         return {
@@ -147,16 +167,18 @@ class Session:
             **circumstances(self.fabric.device, self.fabric.world_size),
         }
 
-    def _begin(self, config: dict[str, Any], resume: bool) -> dict[str, Any] | None:
+    def _open(self, config: dict[str, Any], resume: bool) -> dict[str, Any] | None:
         if self.folder is None:
             return None
-        self.folder.begin(config, resume=resume)
+        self.folder.prepare(config, resume=resume)
         return self.folder.read_result()
 
     def _job(
         self,
         task: Task,
-        spec: InputSpec,
+        data: Data,
+        seen: Split,
+        context: Context,
         normalise: Normalise,
         network: nn.Module,
         teacher: TeacherSide | None,
@@ -164,19 +186,13 @@ class Session:
         watched: Split | None,
     ) -> Job:
         recipe, fabric = self.settings.recipe, self.fabric
-        data = Data(fabric, spec, self.seed)
-        augment = recipe.augment or "none"
-        seen = task.train if self.unlabelled is None else beside(task.train, self.unlabelled)
         if self.unlabelled is not None:
             self.notes += overlaps(self.unlabelled, self.task.train, self.task.test)
-        context = make_context(task, task.train, data, network, normalise, teacher, self.seed)
         context = replace(context, num_train=len(seen))
-        if self.cache_teacher and teacher is not None:
-            check_cacheable(recipe, augment, self.settings.method)
         method, outputs = make_method(self.settings, context, data, task.train, teacher)
         if self.cache_teacher and teacher is not None and outputs is not None:
             teacher.keep(outputs)
-        self._prepare_networks(network, method, len(seen))
+        self._prepare_networks(network, method)
         plain_optimizer = make_optimizer(recipe, [*network.parameters(), *method.parameters()], fabric.device)
         optimizer: Any = fabric.setup_optimizers(plain_optimizer)
         average = MovingAverage(network, recipe.ema) if recipe.ema else None
@@ -185,7 +201,7 @@ class Session:
             normalise=normalise, optimizer=optimizer, num_classes=len(task.classes), average=average,
             compile_networks=self.compile_networks, labelled=float((seen.labels >= 0).mean()),
         )  # fmt: skip
-        loader = data.loader(seen, recipe.batch_size, augment=augment, train=True)
+        loader = data.loader(seen, recipe.batch_size, augment=recipe.augment or "none", train=True)
         return Job(
             fabric=fabric, recipe=recipe, seed=self.seed, num_classes=len(task.classes),
             num_train=len(seen), steps_per_epoch=len(loader), student=network, method=method,
@@ -196,16 +212,10 @@ class Session:
             folder=self.folder, checkpoint_every=None, evaluate_every=1, reporter=None,
         )  # fmt: skip
 
-    def _prepare_networks(self, network: nn.Module, method: Method, count: int) -> None:
+    def _prepare_networks(self, network: nn.Module, method: Method) -> None:
         device, processes = self.fabric.device, self.fabric.world_size
         if device.type == "cuda":
             network.to(memory_format=torch.channels_last)
-        batch = min(self.settings.recipe.batch_size, count)
-        if batch % processes:
-            raise PreceptorError(
-                f"a batch of {batch} samples cannot be dealt out evenly to {processes} processes; "
-                "choose a batch size that they divide"
-            )
         if processes == 1:
             return
         join(method, Group(processes))
@@ -251,7 +261,10 @@ class Session:
             notes=(*self.notes, *self._stop_note(loop)),
             method_state={name: value.detach().clone() for name, value in job.method.state_dict().items()},
         )
-        centers = self._class_centers(job, data) if self.write_centers else None
+        centers = None
+        if self.write_centers:
+            whole = data.whole_loader(self.task.train)
+            centers = feature_means(job.student, whole, job.normalise, job.num_classes)
         on_first_process(self.fabric, lambda: self._write(result, centers))
         if finish:
             self.finish(result)
@@ -262,15 +275,6 @@ class Session:
             return []
         best = f"the weights are those of epoch {loop.best_epoch + 1}, best on the validation split"
         return [f"{best} ({100 * loop.best_accuracy:.1f} %), after {loop.epoch} epochs"]
-
-    @torch.no_grad()
-    def _class_centers(self, job: Job, data: Data) -> Tensor:
-        features, labels = [], []
-        for batch in data.whole_loader(self.task.train).epoch(0):
-            counted = batch.weights > 0
-            features.append(job.student.outputs(job.normalise(batch.images)).features[counted])  # type: ignore[operator]
-            labels.append(batch.labels[counted])
-        return class_centers(torch.cat(features).float(), torch.cat(labels), job.num_classes)
 
     def _write(self, result: Result, centers: Tensor | None) -> None:
         if self.folder is None:
@@ -284,26 +288,6 @@ class Session:
         if self.folder is not None:
             folder = self.folder
             on_first_process(self.fabric, lambda: folder.write_result(result.to_json()))
-
-    def _read(self, network: nn.Module, config: dict[str, Any], stored: dict[str, Any]) -> Result:
-        """The result of a run that was finished before."""
-        assert self.folder is not None
-        network.load_state_dict(self.folder.read_model())
-        checkpoint = self.folder.load_checkpoint()
-        return Result(
-            model=network.eval(),
-            accuracy=stored["accuracy"],
-            per_class_accuracy=stored["per_class_accuracy"],
-            confusion=stored["confusion"],
-            history=tuple(self.folder.read_log()),
-            config=config,
-            path=self.folder.path,
-            baseline_accuracy=stored["baseline_accuracy"],
-            seconds=stored["seconds"],
-            hardware=stored["hardware"],
-            notes=tuple(stored["notes"]),
-            method_state={} if checkpoint is None else checkpoint.section("method"),
-        )
 
 
 def _described(split: Split) -> dict[str, Any]:
