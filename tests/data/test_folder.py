@@ -76,9 +76,9 @@ def test_fingerprint_of_a_folder_follows_paths_and_bytes(make_folder):
 def test_a_second_look_reads_nothing_and_a_changed_file_is_seen(make_folder, monkeypatch):
     root = make_folder(LAYOUT)
     before = Task(root).fingerprint
-    monkeypatch.setattr("preceptor.data.scan.read_bytes", lambda path: pytest.fail(f"read {path} again"))
-    assert Task(root).fingerprint == before
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:  # undoing all would take away the cache of these tests, too
+        patch.setattr("preceptor.data.scan.read_bytes", lambda path: pytest.fail(f"read {path} again"))
+        assert Task(root).fingerprint == before
     os.utime(root / "train" / "cat" / "000.png", ns=(1, 1))
     assert Task(root).fingerprint == before
 
@@ -182,10 +182,10 @@ def test_what_may_not_be_read_is_not_called_empty_or_damaged(make_folder, monkey
             raise PermissionError(13, "Permission denied", str(path))
         return listed(path)
 
-    monkeypatch.setattr(os, "scandir", refuse)
-    with pytest.raises(PermissionError):
-        Task(root)
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", refuse)
+        with pytest.raises(PermissionError):
+            Task(root)
     np.savez(tmp_path / "a.npz", train_x=np.zeros((4, 3), np.float32), train_y=np.arange(4) % 2)
     monkeypatch.setattr("zipfile.ZipFile", lambda *_, **__: refuse("b"))
     with pytest.raises(PermissionError):
