@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from preceptor.rank.ranking import rank
     from preceptor.zoo import Zoo
 
+    __version__: str
+
 __all__ = ["PreceptorError", "Ranking", "Task", "Zoo", "distill", "rank", "run", "train"]
 
 # What imports torch comes when asked for, so that the command line starts at once.
@@ -30,6 +32,8 @@ _LATER = {
 def __getattr__(name: str) -> Any:
     import importlib
 
+    if name == "__version__":
+        return importlib.import_module("importlib.metadata").version("preceptor")
     if name in ("distill", "rank"):  # packages that can be called
         return importlib.import_module(f"preceptor.{name}")
     if name not in _LATER:

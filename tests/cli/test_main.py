@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -126,3 +127,11 @@ def test_ctrl_c_is_one_line_and_leaves_what_is_finished(tmp_path: Path) -> None:
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
     assert errors == "preceptor: interrupted; what was finished is kept\n"
+
+
+def test_the_version_is_the_packages() -> None:
+    import preceptor as package
+
+    found = preceptor("--version")
+    assert (found.returncode, found.stdout) == (0, f"preceptor {metadata.version('preceptor')}\n")
+    assert package.__version__ == metadata.version("preceptor")

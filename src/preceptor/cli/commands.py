@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -47,6 +47,24 @@ app = typer.Typer(
     help="Pick the right teacher out of a zoo of pre-trained classifiers, and distil it into your student "
     "although its classes are others than yours.\n\nNew here? Try: preceptor demo",
 )
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        import preceptor
+
+        typer.echo(f"preceptor {preceptor.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Say the version and end.")
+    ] = False,
+) -> None:
+    pass
+
 
 app.command(rich_help_panel="Start")(demo)
 app.command(rich_help_panel="Start")(doctor)

@@ -93,7 +93,7 @@ def code_version() -> str:
         path = root / source
         for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
             digest.update(file.relative_to(root).as_posix().encode() + b"\0" + file.read_bytes())
-    return f"{getattr(preceptor, '__version__', '0')}+{digest.hexdigest()[:16]}"
+    return f"{preceptor.__version__}+{digest.hexdigest()[:16]}"
 
 
 def keep(path: Path, data: bytes) -> None:
