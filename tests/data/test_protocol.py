@@ -7,6 +7,7 @@ from preceptor.data.protocol import (
     Window,
     double_sliding_windows,
     overlap,
+    parse_classes,
     parse_window,
     sliding_windows,
     window_classes,
@@ -91,3 +92,22 @@ def test_window_that_does_not_fit(window, message):
         window_classes(10, Window(*window))
     with pytest.raises(PreceptorError, match="step of 1"):
         sliding_windows(10, 5, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("a,b,c", ["a", "b", "c"]),
+        (" a , b ", ["a", "b"]),
+        ('"salt, pepper", oil', ["salt, pepper", "oil"]),
+        ('5" disk,"a ""b"""', ['5" disk', 'a "b"']),
+        ("", [""]),
+    ],
+)
+def test_class_names_with_commas_stand_in_quotes(text, names):
+    assert parse_classes(text) == names
+
+
+def test_a_quote_without_an_end_is_told():
+    with pytest.raises(PreceptorError, match=r"cannot be told apart .*in double quotes: \"salt, pepper\",b"):
+        parse_classes('"salt, pepper')

@@ -212,3 +212,10 @@ def test_fingerprint_is_a_sha256_over_what_is_documented(task):
 
     wanted = hashlib.sha256(b"a\0b\0c\0d\0e\0" + f"{of(task.train)} {of(task.test)}".encode()).hexdigest()
     assert task.fingerprint == wanted
+
+
+def test_a_class_with_a_comma_can_be_chosen(tmp_path):
+    x, y = np.zeros((6, 8, 8), np.uint8), np.arange(6) % 3
+    names = np.array(["salt, pepper", "oil", "rice"])
+    np.savez(tmp_path / "a.npz", train_x=x, train_y=y, test_x=x, test_y=y, classes=names)
+    assert Task(tmp_path / "a.npz", classes='oil,"salt, pepper"').classes == ("oil", "salt, pepper")

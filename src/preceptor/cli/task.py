@@ -11,7 +11,9 @@ if TYPE_CHECKING:
     from preceptor.data.split import Split
     from preceptor.data.task import Task
 
-Classes = Annotated[str | None, typer.Option(help="Only these classes of the data: a,b,c.")]
+Classes = Annotated[
+    str | None, typer.Option(help="Only these classes of the data: a,b,c (with a comma: '\"a, b\",c').")
+]
 Window = Annotated[str | None, typer.Option(help="Only a window of the classes: START:SIZE[@SEED].")]
 OnBadImage = Annotated[
     str, typer.Option("--on-bad-image", help="Images that cannot be read: fail, or skip and name them.")

@@ -29,7 +29,9 @@ def read_classes(text: str | None) -> list[str] | str | None:
         return names
     if text.startswith("imagenet-"):
         return text
-    return [name.strip() for name in text.split(",")]
+    from preceptor.data.protocol import parse_classes
+
+    return parse_classes(text)
 
 
 def parse_preprocessing(

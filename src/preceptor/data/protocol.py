@@ -1,7 +1,8 @@
-"""Sliding windows over the classes: the paper's way to tasks with a known overlap (Fig. 4). Pure."""
+"""Which classes: names as text, and sliding windows, the paper's way to tasks with a known overlap (Fig. 4). Pure."""
 
 from __future__ import annotations
 
+import csv
 import random
 import re
 from collections.abc import Collection, Hashable
@@ -16,6 +17,18 @@ class Window(NamedTuple):
     start: int
     size: int
     seed: int | None = None
+
+
+def parse_classes(text: str) -> list[str]:
+    """Class names out of ``a,b,c``; one with a comma in it stands in double quotes: ``"salt, pepper",b``."""
+    try:
+        (names,) = csv.reader([text], skipinitialspace=True, strict=True)
+    except (csv.Error, ValueError) as error:
+        raise PreceptorError(
+            f"the class names {text!r} cannot be told apart ({error}); write a,b,c, and a name with a comma in double "
+            'quotes: "salt, pepper",b'
+        ) from None
+    return [name.strip() for name in names or [""]]
 
 
 def parse_window(text: str) -> Window:

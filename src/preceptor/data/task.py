@@ -12,7 +12,7 @@ import numpy as np
 
 from preceptor.core import PreceptorError
 from preceptor.data.arrays import array_split, dataset_split
-from preceptor.data.protocol import Window, parse_window, window_classes
+from preceptor.data.protocol import Window, parse_classes, parse_window, window_classes
 from preceptor.data.sources import read_source
 from preceptor.data.split import Split
 from preceptor.data.subsets import hold_out, take_per_class, take_stratified
@@ -48,7 +48,8 @@ class Task:
 
         Args:
             source: A folder of class folders, an `.npz`, `cifar10:ROOT`, `cifar100:ROOT` or `glyphs:TASK`.
-            classes: Only these classes, in this order; a list or a text with commas.
+            classes: Only these classes, in this order; a list, or a text ``a,b,c`` in which a
+                name with a comma stands in double quotes.
             window: Only a window of the classes: `START:SIZE[@SEED]` or (start, size[, seed]).
             seed: Of the split into train and test, where the source has none.
             test_fraction: Of each class, where the source has no test part.
@@ -56,7 +57,7 @@ class Task:
         """
         if classes is not None and window is not None:
             raise PreceptorError("classes and a window were both given; choose the subset by one of them")
-        names = [name.strip() for name in classes.split(",")] if isinstance(classes, str) else classes
+        names = parse_classes(classes) if isinstance(classes, str) else classes
         span = (
             parse_window(window) if isinstance(window, str) else None if window is None else Window(*window)
         )
