@@ -12,8 +12,9 @@ from safetensors.torch import load_file
 from preceptor.core import PreceptorError
 from preceptor.distill import export as module
 from preceptor.distill.export import export
-from preceptor.distill.saved_run import load_run, predict
+from preceptor.distill.saved_run import load_run, predict, split_probabilities
 from preceptor.distill.train import train
+from preceptor.zoo import Zoo
 from tests.distill.toys import toy_task, vector_task
 
 
@@ -133,3 +134,30 @@ def test_a_config_that_is_no_runs_is_refused(tmp_path: Path, text: str, sentence
     (tmp_path / "config.json").write_text(text)
     with pytest.raises(PreceptorError, match=sentence):
         load_run(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["images", "vectors"])
+def test_a_zoo_reads_what_it_needs_out_of_an_exported_file(run: Path, tmp_path: Path, kind: str) -> None:
+    pytest.importorskip("onnxruntime")
+    task = toy_task() if kind == "images" else vector_task()
+    if kind == "vectors":
+        run = tmp_path / "v"
+        train(task, student="mlp-4", epochs=1, out=run)
+    export(run, tmp_path / "a.onnx")
+    zoo = Zoo(tmp_path / "zoo")
+    card = zoo.add(f"onnx:{tmp_path / 'a.onnx'}", name="exported")
+    assert card.classes == tuple("abcd")
+    assert zoo.verify("exported") == []
+    teacher = zoo.load("exported")
+    logits = teacher.logits(teacher.preprocessing.apply(task.test.load(np.arange(7))))
+    shares = split_probabilities(run, task.test)[:7]
+    torch.testing.assert_close(logits.softmax(1), torch.from_numpy(shares), rtol=1e-4, atol=1e-5)
+
+
+def test_a_file_that_cannot_be_written_is_told_before_the_export(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_onnx_bytes", lambda *_: pytest.fail("the export began"))
+    (tmp_path / "a.onnx").mkdir()
+    with pytest.raises(IsADirectoryError):
+        export(run, tmp_path / "a.onnx")

@@ -18,9 +18,12 @@ from torch import Tensor, nn
 
 from preceptor.core import PreceptorError
 from preceptor.distill.saved_run import SavedRun, load_run
-from preceptor.files import write_atomically
+from preceptor.files import check_can_write, write_atomically
+from preceptor.zoo import Preprocessing
+from preceptor.zoo.card import ONNX_METADATA_KEY
 
 OPSET = 18
+SUFFIX = ".onnx"
 _TOLERANCE = 1e-4  # of the largest logit
 
 
@@ -52,20 +55,27 @@ def export(
 
     The graph takes ``images``: float (B, C, H, W) in [0, 1] with any B (or raw vectors (B, d)); the
     normalisation is inside. It gives ``logits`` (B, classes). Class names are in the metadata under
-    ``classes``, as JSON.
+    ``classes``, as JSON; and with the size of the images under ``preceptor``, where `Zoo.add` reads them.
 
     Args:
         run: A run folder, or what `load_run` gave.
-        file: Where to write.
+        file: Where to write; the name ends in ``.onnx``.
         opset: The ONNX operator set.
 
     Raises:
-        PreceptorError: onnx is not installed, or the file does not compute what the torch model computes.
+        PreceptorError: The name has another ending, onnx is not installed, or the file does not compute what the
+            torch model computes.
     """
-    saved = run if isinstance(run, SavedRun) else load_run(run)
     target = Path(file)
+    if target.suffix.lower() != SUFFIX:
+        raise PreceptorError(
+            f"{target.name} came and what is written is ONNX; name a file that ends in {SUFFIX} (the weights for torch "
+            "are in the run folder: model.safetensors)"
+        )
     if not target.parent.is_dir():
         raise PreceptorError(f"{target.parent} is no folder; make it first or write elsewhere")
+    check_can_write(target)
+    saved = run if isinstance(run, SavedRun) else load_run(run)
     network = _Deployed(saved).eval()
     generator = torch.Generator().manual_seed(0)
     images = torch.rand((4, *saved.spec.shape), generator=generator)
@@ -96,8 +106,11 @@ def _onnx_bytes(network: nn.Module, images: Tensor, saved: SavedRun, opset: int)
         raise PreceptorError(
             f"opset {opset} cannot be written for this network, only {found}; pass --opset {found}"
         )
+    seen = Preprocessing.for_size(saved.spec.shape)  # no mean and deviation: the graph normalises
+    teacher = {"classes": saved.classes, "preprocessing": seen.model_dump(mode="json")}
     for key, value in {
         "classes": json.dumps(saved.classes),
+        ONNX_METADATA_KEY: json.dumps(teacher),
         "producer": "preceptor",
         "range": "[0, 1]",
     }.items():

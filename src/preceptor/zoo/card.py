@@ -24,6 +24,7 @@ __all__ = ["Card", "FileRecord", "HeadRecord", "Preprocessing", "Probe", "Source
 CARD_FILE = "card.json"
 WEIGHTS_FILE = "weights.safetensors"
 ONNX_FILE = "model.onnx"
+ONNX_METADATA_KEY = "preceptor"  # in an ONNX file: {"classes": […], "preprocessing": {…}} as JSON
 CENTERS_FILE = "centers.safetensors"
 CHECK_FILE = "check.safetensors"
 INDEX_FILE = "index.jsonl"

@@ -9,12 +9,10 @@ from typing import Any
 from torch import nn
 
 from preceptor.core import PreceptorError
-from preceptor.zoo.card import ONNX_FILE, Card, Preprocessing
+from preceptor.zoo.card import ONNX_FILE, ONNX_METADATA_KEY, Card, Preprocessing
 from preceptor.zoo.onnx_graph import read_onnx
 from preceptor.zoo.onnx_network import OnnxNetwork
 from preceptor.zoo.sources.candidate import Candidate, Request, need_classes
-
-METADATA_KEY = "preceptor"  # {"classes": […], "preprocessing": {…}} as JSON, where the exporter wrote it
 
 
 def fetch(request: Request) -> Candidate:
@@ -64,12 +62,12 @@ def rebuild(card: Card, files: dict[str, bytes], trust_code: bool) -> nn.Module:
 
 def _metadata(model: Any) -> dict[str, Any]:
     for entry in model.metadata_props:
-        if entry.key == METADATA_KEY:
+        if entry.key == ONNX_METADATA_KEY:
             try:
                 value = json.loads(entry.value)
             except ValueError as error:
                 raise PreceptorError(
-                    f"the ONNX file's metadata {METADATA_KEY!r} is no JSON: {error}"
+                    f"the ONNX file's metadata {ONNX_METADATA_KEY!r} is no JSON: {error}"
                 ) from error
             return value if isinstance(value, dict) else {}
     return {}
