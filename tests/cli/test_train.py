@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import errno
 import json
+import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -12,6 +15,7 @@ from PIL import Image
 import preceptor.cli
 from preceptor.cli.train import distill, parse_options, train
 from preceptor.cli.use import export, predict
+from preceptor.zoo import Zoo
 from tests.distill.toys import toy_task
 
 
@@ -166,3 +170,44 @@ def test_an_option_of_the_wrong_kind_is_one_line(call, data: Path, pair: str) ->
     assert (status, out) == (1, "")
     assert err.startswith(f"preceptor: {pair.partition('=')[0]} ")
     assert "expected" in err
+
+
+def test_a_zoo_that_cannot_be_written_is_told_before_training(call, data: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "zoo/taken").mkdir(parents=True)
+    line = ("train", data, "--arch", "cnn-2", "--out", tmp_path / "t", "--device", "cpu")
+    status, _, err = call(*line, "--zoo", tmp_path / "file", "--name", "a")
+    assert status == 1
+    assert "a file stands where a folder is needed" in err
+    status, _, err = call(*line, "--zoo", tmp_path / "zoo", "--name", "taken")
+    assert status == 1
+    assert "the zoo has a teacher 'taken' already" in err
+    assert not (tmp_path / "t").exists()
+    assert sorted(path.name for path in (tmp_path / "zoo").iterdir()) == ["taken"]
+
+
+def test_a_model_that_could_not_be_registered_is_not_lost(
+    call, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(tmp_path / "my zoo/.staging-1-2"))
+
+    line = ("train", data, "--arch", "cnn-2", "--out", tmp_path / "t", "--epochs", 1, "--device", "cpu")
+    with monkeypatch.context() as patch:
+        patch.setattr("preceptor.zoo.storage.LocalStorage.commit", full)
+        status, _, err = call(*line, "--zoo", tmp_path / "my zoo", "--name", "a")
+    assert status == 1
+    assert f"the model is trained and lies in {tmp_path}/t" in err
+    assert "no space left on device" in err
+    command = err.strip().rpartition("then register it with: ")[2]
+    assert shlex.split(command) == [
+        "preceptor", "zoo", "add", f"{tmp_path}/my zoo", f"run:{tmp_path}/t", "--name", "a",
+    ]  # fmt: skip
+    Zoo(tmp_path / "my zoo").add(f"run:{tmp_path}/t", name="a")
+
+
+def test_export_writes_onnx_under_a_name_that_says_so(call, tmp_path: Path) -> None:
+    for name in ("m.pt", "m"):
+        status, _, err = call("export", tmp_path / "nowhere", tmp_path / name)
+        assert status == 1
+        assert f"preceptor: {name} came and what is written is ONNX; name a file that ends in .onnx" in err

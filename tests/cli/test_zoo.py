@@ -171,3 +171,16 @@ def test_a_narrow_terminal_shows_every_name_and_column_whole(
     for title in ("source", "classes", "features", "parameters", "input", "accuracy", "centres"):
         assert listed.count(title) == 1
     assert listed.count(name) == listed.count("name")
+
+
+def test_class_names_may_have_commas() -> None:
+    assert read_classes('"salt, pepper",oil') == ["salt, pepper", "oil"]
+
+
+def test_a_zoo_that_takes_nothing_is_told_before_the_data_is_read(
+    tmp_path: Path, run: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("preceptor.cli.zoo.read_task", lambda *_: pytest.fail("the data was read"))
+    (tmp_path / "file").touch()
+    result = call("add", tmp_path / "file", run, "--name", "a", "--centers-from", "data", fails=True)
+    assert isinstance(result.exception, NotADirectoryError)

@@ -19,7 +19,7 @@ from preceptor.core import PreceptorError
 from preceptor.models import build
 from preceptor.zoo import Zoo, load_teacher
 from preceptor.zoo.card import CARD_FILE, Card
-from preceptor.zoo.storage import CLAIM_FILE, ObjectStorage
+from preceptor.zoo.object_storage import CLAIM_FILE, ObjectStorage
 from preceptor.zoo.weights import parse_safetensors, to_safetensors
 from tests.zoo.conftest import CLASSES, make_run
 
@@ -285,7 +285,7 @@ def test_an_object_store_cut_off_after_any_write_shows_all_or_nothing(
     filesystem = zoo.storage.filesystem  # type: ignore[attr-defined]
     write, delete = filesystem.pipe_file, filesystem.rm_file
     seen = set()
-    for allowed in range(8):
+    for allowed in range(10):
         left = [allowed]
 
         def one(action: Any, *args: Any, left: list[int] = left, **options: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,6 +15,7 @@ from preceptor.core import PreceptorError
 
 if TYPE_CHECKING:
     from preceptor.distill.result import Result
+    from preceptor.zoo import Card
 
 _RECIPE = "Recipe"
 _RUN = "Run"
@@ -51,7 +53,10 @@ Patience = Annotated[
     int | None, typer.Option(help="Stop after so many epochs without a better validation accuracy.",
                              rich_help_panel=_RECIPE)
 ]  # fmt: skip
-ImageSize = Annotated[int | None, typer.Option(help="Bring images to this size.", rich_help_panel=_RECIPE)]
+ImageSize = Annotated[
+    int | None, typer.Option(help="Side of the squares that networks see. [default: the images' shorter side]",
+                             rich_help_panel=_RECIPE)
+]  # fmt: skip
 Seed = Annotated[int, typer.Option(help="Of weights, data order and augmentation.", rich_help_panel=_RUN)]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.", rich_help_panel=_RUN)]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.", rich_help_panel=_RUN)]
@@ -134,9 +139,7 @@ def train(
     if _first_process():
         card = None
         if zoo is not None and name is not None:
-            from preceptor.zoo import Zoo
-
-            card = Zoo(zoo).add(f"run:{out}", name=name)
+            card = _register(zoo, name, str(out))
         _show(result, as_json, {} if card is None else {"teacher": f"{str(zoo).rstrip('/')}/{card.name}"})
 
 
@@ -230,10 +233,25 @@ def _given(**values: Any) -> dict[str, Any]:
 
 
 def _check_free(zoo: str, name: str) -> None:
-    """Refuse a name that the zoo cannot take before hours of training, not after."""
+    """Refuse a name that the zoo cannot take, or a zoo that takes none, before hours of training, not after."""
     from preceptor.zoo import Zoo
 
     Zoo(zoo).check_free(name)
+
+
+def _register(zoo: str, name: str, out: str) -> Card:
+    """Put the trained model into the zoo; the training is not lost where that fails after all."""
+    from preceptor.files import explain
+    from preceptor.zoo import Zoo
+
+    try:
+        return Zoo(zoo).add(f"run:{out}", name=name)
+    except (PreceptorError, OSError) as error:
+        reason = explain(error) if isinstance(error, OSError) else str(error)
+        command = shlex.join(["preceptor", "zoo", "add", zoo, f"run:{out}", "--name", name])
+        raise PreceptorError(
+            f"the model is trained and lies in {out}, but is no teacher yet: {reason}; then register it with: {command}"
+        ) from error
 
 
 def _first_process() -> bool:

@@ -43,7 +43,10 @@ def add(
     ] = None,
     classes: Annotated[
         str | None,
-        typer.Option(help="Class names: a,b,c or a file (one a line, or a JSON list) or imagenet-1k."),
+        typer.Option(
+            help="Class names: a,b,c (one with a comma: '\"salt, pepper\",b'), or a file (one a line, or a JSON "
+            "list), or imagenet-1k."
+        ),
     ] = None,
     input_size: Annotated[
         str | None, typer.Option(help="C,H,W of its inputs (or one number for vectors).")
@@ -87,8 +90,10 @@ def add(
     """
     from preceptor.zoo import Zoo
 
+    opened = Zoo(zoo)
+    opened.check_free(name)  # before the data for the centres is read
     with progress(f"adding {name}"):
-        card = Zoo(zoo).add(
+        card = opened.add(
             source,
             name=name,
             classes=read_classes(classes),

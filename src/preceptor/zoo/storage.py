@@ -7,11 +7,8 @@ teacher without a card does not exist.
 
 from __future__ import annotations
 
-import json
 import os
-import secrets
 import shutil
-import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,14 +16,10 @@ from typing import Any, Protocol
 from filelock import FileLock
 
 from preceptor.core import PreceptorError
-from preceptor.files import sync_folder, write_atomically
+from preceptor.files import check_can_write, sync_folder, write_atomically
 from preceptor.zoo.card import CARD_FILE, INDEX_FILE, check_name
 from preceptor.zoo.limits import check_size
-from preceptor.zoo.reached import Reached
 from preceptor.zoo.staging import discard, hidden_path, sweep
-
-CLAIM_SECONDS = 3600  # an unfinished add this old is dead: an object store cannot say which process runs
-CLAIM_FILE = ".claim"
 
 Stamps = dict[str, list[Any]]  # teacher -> what changes when its card does
 
@@ -49,6 +42,9 @@ class Storage(Protocol):
     def commit(self, name: str, files: Mapping[str, bytes]) -> None:
         """Add a teacher with all its files, or nothing."""
 
+    def check_writable(self, name: str) -> None:
+        """Raise what `commit` would, where nothing can be written."""
+
     def remove(self, name: str) -> bool:
         """Remove a teacher, or the rest of one; False where there was nothing."""
 
@@ -66,6 +62,9 @@ def open_storage(url: str) -> Storage:
     """The storage behind a path or an fsspec URL."""
     import fsspec
     from fsspec.implementations.local import LocalFileSystem
+
+    from preceptor.zoo.object_storage import ObjectStorage
+    from preceptor.zoo.reached import Reached
 
     if not url:
         raise PreceptorError("a zoo needs a folder or a URL, and an empty one came")
@@ -152,6 +151,13 @@ class LocalStorage:
             raise
         sync_folder(self.root)
 
+    def check_writable(self, name: str) -> None:
+        """Try with an empty file, which does not stay."""
+        target = self.root / check_name(name)
+        if target.exists():
+            raise exists_already(name)
+        check_can_write(target)
+
     def remove(self, name: str) -> bool:
         """Rename to a hidden name, then delete at leisure."""
         if not discard(self.root / check_name(name)):
@@ -178,116 +184,3 @@ class LocalStorage:
         """Add a line. It begins with a line break, so that a torn line before it spoils only itself."""
         with FileLock(self.root / ".lock", timeout=60), open(self.root / INDEX_FILE, "ab") as stream:
             stream.write(f"\n{line}\n".encode())
-
-
-class ObjectStorage:
-    """Any other fsspec store: memory, S3 and the like."""
-
-    def __init__(self, filesystem: Any, root: str) -> None:
-        self.filesystem = filesystem
-        self.root = root
-
-    def exists(self) -> bool:
-        """Whether anything lies there."""
-        self.filesystem.invalidate_cache()
-        return self.filesystem.exists(self.root)
-
-    def stamps(self) -> Stamps:
-        """Folders with a card."""
-        self.filesystem.invalidate_cache()
-        try:
-            files = self.filesystem.find(self.root, maxdepth=2, detail=True)
-        except FileNotFoundError:
-            return {}
-        found: Stamps = {}
-        for path, info in files.items():
-            parts = path[len(self.root) :].strip("/").split("/")
-            if len(parts) == 2 and parts[1] == CARD_FILE and not parts[0].startswith("."):
-                found[parts[0]] = _object_stamp(info)
-        return found
-
-    def stamp(self, name: str) -> list[Any] | None:
-        """Tag or time, and size, of a card."""
-        self.filesystem.invalidate_cache()
-        try:
-            return _object_stamp(self.filesystem.info(self._path(name, CARD_FILE)))
-        except FileNotFoundError:
-            return None
-
-    def read(self, name: str, file: str, limit: int) -> bytes:
-        """A file of a teacher; one that is too large is not read."""
-        path = self._path(name, file)
-        self.filesystem.invalidate_cache()
-        check_size(f"{name}/{file}", self.filesystem.info(path)["size"], limit)
-        return self.filesystem.cat_file(path)
-
-    def commit(self, name: str, files: Mapping[str, bytes]) -> None:
-        """Claim the name, write all files, and the card last: with it the teacher exists."""
-        claim = self._claim(name)
-        try:
-            if self.filesystem.exists(self._path(name, CARD_FILE)):
-                raise exists_already(name)
-            for file, data in sorted(files.items(), key=lambda item: item[0] == CARD_FILE):
-                self.filesystem.pipe_file(self._path(name, file), data)
-        finally:
-            self.filesystem.rm_file(claim)
-
-    def remove(self, name: str) -> bool:
-        """Delete the card first: without it the teacher does not exist."""
-        folder = f"{self.root}/{check_name(name)}"
-        self.filesystem.invalidate_cache()
-        paths = self.filesystem.find(folder)
-        for path in sorted(paths, key=lambda path: not path.endswith("/" + CARD_FILE)):
-            self.filesystem.rm_file(path)
-        return bool(paths)
-
-    def read_index(self) -> bytes:
-        """The index, empty where there is none."""
-        try:
-            return self.filesystem.cat_file(f"{self.root}/{INDEX_FILE}")
-        except FileNotFoundError:
-            return b""
-
-    def write_index(self, lines: Iterable[str]) -> None:
-        """Replace the index; a zoo that may only be read goes without."""
-        try:
-            data = "".join(f"{line}\n" for line in lines).encode()
-            self.filesystem.pipe_file(f"{self.root}/{INDEX_FILE}", data)
-        except PermissionError:
-            return
-
-    def append_index(self, line: str) -> None:
-        """Objects cannot grow: the next listing writes the index anew."""
-
-    def _path(self, name: str, file: str) -> str:
-        return f"{self.root}/{check_name(name)}/{check_name(file)}"
-
-    def _claim(self, name: str) -> str:
-        """Reserve a name for this add, so that the files of two adds can never mix."""
-        path = f"{self.root}/{check_name(name)}/{CLAIM_FILE}"
-        token = json.dumps({"token": secrets.token_hex(8), "time": time.time()}).encode()
-        self.filesystem.invalidate_cache()
-        if self.filesystem.exists(self._path(name, CARD_FILE)):
-            raise exists_already(name)
-        try:
-            self.filesystem.pipe_file(path, token, mode="create")
-        except FileExistsError as error:
-            if not self._stale(path):
-                raise PreceptorError(
-                    f"another process is adding {name!r} to this zoo; if it was killed, remove {name!r} first"
-                ) from error
-            self.filesystem.pipe_file(path, token)
-        if self.filesystem.cat_file(path) != token:
-            raise PreceptorError(f"another process is adding {name!r} to this zoo; choose another name")
-        return path
-
-    def _stale(self, path: str) -> bool:
-        try:
-            return time.time() - float(json.loads(self.filesystem.cat_file(path))["time"]) > CLAIM_SECONDS
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
-            return True
-
-
-def _object_stamp(info: Mapping[str, Any]) -> list[Any]:
-    when = info.get("ETag") or info.get("LastModified") or info.get("mtime") or info.get("created")
-    return [str(when), info.get("size")]

@@ -101,9 +101,10 @@ class Zoo:
         return prepared.card
 
     def check_free(self, name: str) -> None:
-        """Refuse a name that cannot be given to a new teacher."""
+        """Refuse a name that cannot be given to a new teacher, or a zoo that cannot be written."""
         if self.storage.stamp(check_name(name)) is not None:
             raise exists_already(name)
+        self.storage.check_writable(name)
 
     def commit(self, card: Card, files: dict[str, bytes]) -> None:
         """Store a card and its files as one, then note it in the index."""
