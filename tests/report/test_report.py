@@ -126,3 +126,9 @@ def test_data_of_another_task_is_refused(pipeline_folder, ranking, task, tmp_pat
     write_report(known, tmp_path / "page.html", task=task)
     with pytest.raises(PreceptorError, match="the report is about"):
         write_report(known, tmp_path / "page.html", task=other)
+
+
+def test_a_page_that_cannot_be_written_is_told_before_it_is_made(tmp_path, monkeypatch):
+    monkeypatch.setattr("preceptor.report.read_story", lambda *_, **__: pytest.fail("the page was begun"))
+    with pytest.raises(IsADirectoryError):
+        write_report(tmp_path, tmp_path)

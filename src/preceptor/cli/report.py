@@ -9,6 +9,7 @@ import typer
 
 from preceptor.cli.console import emit_json, say
 from preceptor.cli.task import Classes, OnBadImage, Window, read_task
+from preceptor.files import check_can_write
 
 
 def report(
@@ -33,6 +34,7 @@ def report(
     from preceptor.report import write_report
 
     target = out or (source if source.is_dir() else source.parent) / "report.html"
+    check_can_write(target)  # before the data is read
     task = None if data is None else read_task(data, classes, window, on_bad_image)
     written = write_report(source, target, task=task)
     emit_json({"report": str(written), "bytes": written.stat().st_size}) if json else say(f"wrote {written}")
