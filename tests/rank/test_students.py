@@ -73,3 +73,8 @@ def test_a_trained_student_is_not_trained_again(small, own_cache, monkeypatch):
 def test_without_a_student_nothing_starts(zoo, small):
     with pytest.raises(PreceptorError, match="name their architecture with --student"):
         rank(zoo, small, ["sinkhorn-exact"])
+
+
+def test_a_student_that_cannot_be_built_is_told_once(zoo, small):
+    with pytest.raises(PreceptorError, match=r"^no architecture 'mlp8'"):
+        rank(zoo, small, ["sinkhorn-single"], teachers=["same", "random"], student="mlp8")

@@ -18,9 +18,11 @@ from filelock import FileLock
 
 from preceptor.core import PreceptorError
 from preceptor.data import Task
+from preceptor.distill.inputs import input_shape
 from preceptor.distill.recipe import Recipe, resolve_recipe
 from preceptor.distill.train import train
 from preceptor.files import write_atomically
+from preceptor.models import build
 from preceptor.rank.journal import digest
 from preceptor.zoo import Preprocessing, Teacher
 
@@ -50,7 +52,10 @@ def costs(metrics: tuple[str, ...], student: Student | None, task: Task, teacher
         raise PreceptorError(
             f"{asked[0]} trains students; name their architecture with --student, as wrn-16-1"
         )
-    epochs = resolve_recipe(student.recipe).epochs
+    recipe = resolve_recipe(student.recipe)
+    shape = input_shape(task.train, task.kind, recipe.image_size)
+    build(student.arch, len(task.classes), shape)  # type: ignore[arg-type]  # a name or size that will not do, once
+    epochs = recipe.epochs
     sentences = []
     for metric in asked:
         runs = 1 if metric == SINGLE else teachers
