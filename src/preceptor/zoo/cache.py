@@ -18,6 +18,7 @@ import numpy as np
 from filelock import FileLock
 
 from preceptor.core import Outputs, PreceptorError
+from preceptor.files import check_can_write
 from preceptor.zoo.staging import discard, hidden_path, sweep
 
 DEFAULT_LIMIT = 20 * 2**30
@@ -73,11 +74,22 @@ class FeatureCache:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise PreceptorError(
-                f"the cache in {self.root} cannot be written ({error.strerror}); "
-                "set PRECEPTOR_CACHE to a folder of yours"
-            ) from error
+            raise self._unwritable(error) from error
         return folder
+
+    def _unwritable(self, error: OSError) -> PreceptorError:
+        return PreceptorError(
+            f"the cache in {self.root} cannot be written ({error.strerror}); "
+            "set PRECEPTOR_CACHE to a folder of yours"
+        )
+
+    def check_writable(self) -> None:
+        """Raise the one sentence about a cache that nothing can be written to."""
+        self._make(self.root)
+        try:
+            check_can_write(self.root / _TOTAL)
+        except OSError as error:
+            raise self._unwritable(error) from error
 
     def get(self, key: str) -> Outputs | None:
         """What is stored under `key`, memory-mapped; None where there is nothing."""
