@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from preceptor.core import ModelOutput, PreceptorError
 from preceptor.data.task import Task
 from preceptor.distill.inputs import InputSpec, input_spec
 from preceptor.distill.losses import METHODS, Method
-from preceptor.distill.prepare import make_student, shapes
+from preceptor.distill.prepare import Settings, make_student, settings, shapes
 from preceptor.distill.recipe import RECIPE_FIELDS, Recipe, resolve_recipe
 from preceptor.distill.result import Result
 from preceptor.distill.teacher_side import as_given
@@ -60,10 +60,32 @@ def distill(
             raise takes_no_unlabelled(method)
         return SCHEDULES[method](student, task, teacher, out, recipe=recipe, **options)
     if isinstance(method, str) and method not in METHODS:
-        raise PreceptorError(
-            f"method {method!r} is unknown; expected one of {', '.join(sorted({*METHODS, *SCHEDULES}))}"
-        )
+        raise _unknown(method)
     return train(task, student=student, method=method, teacher=teacher, recipe=recipe, out=out, **options)
+
+
+def check_call(method: str, recipe: Recipe | str, options: Mapping[str, Any], kind: str) -> Settings:
+    """What `distill` with a teacher would refuse of these, told before anything takes time.
+
+    Args:
+        method: A name of `METHODS` or `SCHEDULES`.
+        recipe: How to train.
+        options: Settings of the recipe and options of the method.
+        kind: Of the task, "images" or "vectors".
+
+    Returns:
+        Recipe and method as the training that takes these options has them.
+    """
+    if method not in METHODS and method not in SCHEDULES:
+        raise _unknown(method)
+    own: frozenset[str] = frozenset()
+    if method in SCHEDULES:
+        own = frozenset(inspect.signature(SCHEDULES[method]).parameters) - _OWN
+    rest = {name: value for name, value in options.items() if name not in own}
+    chosen = settings(_LAST_STAGE.get(method, method), recipe, rest, kind)
+    if "teacher" not in chosen.method.needs:
+        raise PreceptorError(f"method {method} takes no teacher; choose one that does, such as sinkhorn")
+    return chosen
 
 
 def takes_no_unlabelled(schedule: str) -> PreceptorError:
@@ -71,6 +93,11 @@ def takes_no_unlabelled(schedule: str) -> PreceptorError:
     return PreceptorError(
         f"method {schedule} trains in stages, which take no unlabelled samples; leave them out"
     )
+
+
+def _unknown(method: str) -> PreceptorError:
+    known = sorted({*METHODS, *SCHEDULES})
+    return PreceptorError(f"method {method!r} is unknown; expected one of {', '.join(known)}")
 
 
 def ban(
@@ -235,4 +262,6 @@ def _architecture(teacher: TeacherLike | None) -> str:
     return str(module.arch)
 
 
+# The training that takes a schedule's options, where it has another name.
+_LAST_STAGE = {"refilled": "refilled-classifier"}
 SCHEDULES: dict[str, Callable[..., Result]] = {"ban": ban, "refilled": refilled, "sftn": sftn, "sskd": sskd}
