@@ -28,7 +28,8 @@ Written by `python scripts/docs.py` from the commands themselves; a test checks 
 
 Every command ends with status 0 (done), 1 (failed: one line on standard error says what, and how to mend it), 2
 (wrong call) or 130 (Ctrl-C, which leaves what is finished). With `--json` standard output holds one JSON document.
-Progress bars show on a terminal only. `preceptor --install-completion` sets up completion for your shell.
+Progress bars show on a terminal only. `preceptor --install-completion` sets up completion for your shell,
+`preceptor --version` says the version.
 """
 
 
