@@ -173,3 +173,62 @@ def test_teachers_with_code_of_their_own_are_used_where_it_is_trusted(tmp_path):
         run(zoo, blobs("ab"), out=tmp_path / "a", **shared)
     result = run(zoo, blobs("ab"), out=tmp_path / "b", trust_code=True, **shared)
     assert [trial.teacher for trial in result.trials] == [None, "own"]
+
+
+@pytest.fixture
+def no_training(monkeypatch):
+    """Nothing may be trained; the ranking may run."""
+    monkeypatch.setattr("preceptor.pipeline.train", lambda *_, **__: pytest.fail("a training began"))
+
+
+def test_a_zoo_without_a_teacher_for_the_method_is_told_before_the_ranking(
+    zoo, tmp_path, monkeypatch, no_training
+):
+    monkeypatch.setattr("preceptor.pipeline.rank", lambda *_, **__: pytest.fail("the ranking began"))
+    whole = {"student": "mlp-8", "out": tmp_path / "r", **RECIPE}
+    with pytest.raises(
+        PreceptorError, match=r"all 2 teachers .*only the student has m, n, .*such as sinkhorn"
+    ):
+        run(zoo, blobs("mn"), method="kd", **whole)
+    with pytest.raises(PreceptorError, match="compares feature maps and the student gives none"):
+        run(zoo, blobs("abcd"), method="fitnet", **whole)
+    with pytest.raises(PreceptorError, match="method none takes no teacher"):
+        run(zoo, blobs("abcd"), method="none", **whole)
+    with pytest.raises(PreceptorError, match="'generation' is neither"):
+        run(zoo, blobs("abcd"), method="ban", generation=2, **whole)
+    with pytest.raises(PreceptorError, match="fraction"):
+        run(zoo, blobs("abcd"), validation=1.5, **whole)
+    assert not (tmp_path / "r").exists()
+
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr("preceptor.pipeline.check_can_write", refuse)
+    with pytest.raises(PermissionError):
+        run(zoo, blobs("abcd"), **whole)
+
+
+def test_a_leader_that_the_method_cannot_use_is_told_before_any_training(zoo, tmp_path, no_training):
+    with pytest.raises(
+        PreceptorError, match=r"^same leads the ranking and does not fit: .*distil from one .*: other$"
+    ):
+        run(zoo, named(blobs("abcd"), "wxyz"), method="kd", student="mlp-8", out=tmp_path / "r", **RECIPE)
+
+
+def named(task: Task, classes: str) -> Task:
+    """The same samples with other names."""
+    return Task.from_splits(task.train, task.test, list(classes))
+
+
+def test_a_schedule_takes_its_own_options(zoo, tmp_path):
+    result = run(
+        zoo,
+        blobs("abcd"),
+        method="ban",
+        generations=1,
+        student="mlp-8",
+        out=tmp_path / "r",
+        report=False,
+        **RECIPE,
+    )
+    assert [trial.teacher for trial in result.trials] == [None, "same"]

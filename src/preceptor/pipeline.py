@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Any
 from preceptor.core import PreceptorError, Ranking
 from preceptor.data import Split, Task
 from preceptor.data.unlabelled import epochs_alone
-from preceptor.distill.inputs import input_shape
-from preceptor.distill.losses import METHODS
-from preceptor.distill.prepare import settings
-from preceptor.distill.recipe import resolve_recipe
+from preceptor.distill.devices import resolve_device
+from preceptor.distill.fitting import Fitting
+from preceptor.distill.inputs import cut_to_squares
+from preceptor.distill.recipe import RECIPE_FIELDS, resolve_recipe
 from preceptor.distill.result import Result
 from preceptor.distill.saved_run import score_run
-from preceptor.distill.schedules import SCHEDULES, distill, takes_no_unlabelled
+from preceptor.distill.schedules import SCHEDULES, check_call, distill, takes_no_unlabelled
 from preceptor.distill.train import extra_samples, train
-from preceptor.files import write_atomically
-from preceptor.models import build
+from preceptor.files import check_can_write, write_atomically
 from preceptor.rank.ranking import rank
 from preceptor.rank.reference import untrained_score
+from preceptor.rank.settings import choose_teachers
 from preceptor.zoo import Teacher, Zoo
 
 if TYPE_CHECKING:
@@ -139,27 +139,29 @@ def run(
     """
     if top < 1:
         raise PreceptorError(f"top {top} came; at least 1 teacher has to be tried")
-    if method not in METHODS and method not in SCHEDULES:
-        raise PreceptorError(f"method {method!r} is unknown; expected one of {', '.join(sorted(METHODS))}")
     zoo = zoo if isinstance(zoo, Zoo) else Zoo(os.fspath(zoo))
     task = task if isinstance(task, Task) else Task(task)
-    if method in METHODS:
-        settings(method, recipe, options, task.kind)  # a wrong option is told before anything takes time
-    elif unlabelled is not None:
+    # All that can be known to be wrong is told before the ranking, not after it.
+    chosen = check_call(method, recipe, options, task.kind)
+    if unlabelled is not None and method in SCHEDULES:
         raise takes_no_unlabelled(method)
-    extra = None if unlabelled is None else extra_samples(unlabelled, METHODS[method])
-    _check_student(student, task, resolve_recipe(recipe, _recipe_part(options)).image_size)
-    folder = _begin(Path(out), resume)
+    extra = None if unlabelled is None else extra_samples(unlabelled, chosen.method)
+    smaller, held = task.split_validation(validation, seed)
     asked = {"device": _torch_name(device), "trust_code": trust_code, **(rank_options or {})}
+    fitting = Fitting.of(chosen, student, task, special=method == "sftn")
+    fitting.check_any(zoo, choose_teachers(zoo, asked.get("teachers")))
+    folder = _begin(Path(out), resume)
+    for sentence in cut_to_squares(task.train, task.kind, chosen.recipe.image_size):
+        notify(sentence)
     ranking = rank(zoo, task, metrics, **asked)
     write_atomically(folder / "ranking.json", ranking.to_json().encode())
     leaders = _leaders(ranking, top)
+    fitting.check_all(zoo, leaders, [row.name for row in ranking.rows])
     verdict = [_said(notify, _ranked(ranking, leaders))]
     verdict += [
         _said(notify, sentence) for sentence in _warnings(zoo, task, ranking, leaders, device, trust_code)
     ]
 
-    smaller, held = task.split_validation(validation, seed)
     judged = Task.from_splits(smaller.train, held, task.classes, f"{task.name} (validation)")
     shared = {"recipe": recipe, "seed": seed, "device": device, "resume": resume}
     for sentence in _advice(judged, recipe, options):
@@ -172,9 +174,7 @@ def run(
     trials = [_trial(train, folder / PLAIN, None, judged, student=student, **shared, **plain)]
     for name in leaders:
         notify(f"distilling {name} by {method}")
-        given = {
-            "teacher": _teacher(zoo, name, trust_code), "method": method, "unlabelled": extra,
-        }  # fmt: skip
+        given = {"teacher": _teacher(zoo, name, trust_code), "method": method, "unlabelled": extra}
         path = folder / f"from-{name}"
         trials.append(_trial(distill, path, name, judged, student=student, **given, **shared, **options))
     kept = max(trials, key=lambda trial: (trial.validation_accuracy, trial.teacher is not None))
@@ -196,11 +196,6 @@ def run(
     return result
 
 
-def _check_student(arch: str, task: Task, image_size: int | None) -> None:
-    """Build the student once: a name or a size that will not do is told before the ranking, not after."""
-    build(arch, len(task.classes), input_shape(task.train, task.kind, image_size))  # type: ignore[arg-type]
-
-
 def _teacher(zoo: Zoo, name: str, trust_code: bool) -> str | Teacher:
     """Where the teacher lies; one of a python: source as a network, for trust does not travel with a path."""
     if trust_code and zoo.card(name).source.kind == "python":
@@ -213,13 +208,12 @@ def _begin(folder: Path, resume: bool) -> Path:
         raise PreceptorError(
             f"{folder} already holds a run; pass --resume to continue it or choose another folder"
         )
+    check_can_write(folder / "ranking.json")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
 def _torch_name(device: str) -> str:
-    from preceptor.distill.devices import resolve_device
-
     return str(resolve_device(device))
 
 
@@ -230,8 +224,6 @@ def _leaders(ranking: Ranking, top: int) -> list[str]:
 
 def _recipe_part(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options that are settings of the recipe: the plain student has no method to take the others."""
-    from preceptor.distill.recipe import RECIPE_FIELDS
-
     return {name: value for name, value in options.items() if name in RECIPE_FIELDS}
 
 
