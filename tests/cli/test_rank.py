@@ -2,6 +2,7 @@
 
 import json
 import sys
+from importlib.metadata import version
 
 import numpy as np
 import pytest
@@ -156,3 +157,18 @@ def test_a_pipe_gets_names_and_remarks_in_one_piece(folders, call):
     assert status == 0
     reason = "broken/weights.safetensors is not the file that was added (its sum differs)"
     assert any("broken" in line.split("│")[2] and reason in line for line in out.splitlines() if "│" in line)
+
+
+@pytest.mark.parametrize("option", ["--out", "--report"])
+def test_what_cannot_be_written_is_told_before_the_ranking(folders, call, tmp_path, monkeypatch, option):
+    monkeypatch.setattr("preceptor.rank.ranking.Driver", lambda *_: pytest.fail("the ranking began"))
+    (tmp_path / "file").touch()
+    status, out, err = call(*folders, option, str(tmp_path / "file" / "r.html"))
+    assert (status, out) == (1, "")
+    assert "a file stands where a folder is needed" in err
+
+
+def test_the_evidence_has_the_version_of_the_code(folders, call):
+    _, out, _ = call(*folders, "--json")
+    evidence = json.loads(out)["evidence"]
+    assert evidence["code"].split("+")[0] == evidence["versions"]["preceptor"] == version("preceptor")

@@ -1,6 +1,8 @@
 """`rank` on a zoo with good, bad, broken, huge and odd teachers."""
 
+import errno
 import json
+import os
 import shutil
 
 import numpy as np
@@ -311,3 +313,24 @@ def test_one_class_of_one_sample_is_survived(zoo):
     task = Task.from_arrays(x[rows], y[rows], x[rows], y[rows], ["zero", "one"])
     ranking = rank(zoo, task, "all", teachers=["same", "random"])
     assert all(row.rank for row in ranking.rows)
+
+
+def test_a_cache_that_cannot_be_written_is_told_once(zoo, task, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(
+        PreceptorError, match=r"^the cache in .*file/features cannot be written .*PRECEPTOR_CACHE"
+    ):
+        rank(zoo, task, teachers=GOOD, cache=str(tmp_path / "file"))
+
+
+def test_a_cache_that_can_only_be_read_is_enough_where_all_is_known(zoo, task, tmp_path, monkeypatch):
+    known = rank(zoo, task, teachers=GOOD, cache=str(tmp_path / "c"))
+
+    def refuse(path):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr("preceptor.zoo.cache.check_can_write", refuse)
+    again = rank(zoo, task, teachers=GOOD, cache=str(tmp_path / "c"))
+    assert [row.scores for row in again.rows] == [row.scores for row in known.rows]
+    with pytest.raises(PreceptorError, match=r"cannot be written \(Permission denied\)"):
+        rank(zoo, task, "logme", teachers=GOOD, cache=str(tmp_path / "c"))

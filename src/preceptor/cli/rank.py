@@ -13,6 +13,7 @@ import typer
 
 from preceptor.cli.console import emit_json, progress, say, show_ranking, terminal_width
 from preceptor.cli.task import Classes, OnBadImage, Window, read_task
+from preceptor.files import check_can_write, write_atomically
 
 if TYPE_CHECKING:
     from preceptor.core import Ranking, RankingRow
@@ -76,8 +77,9 @@ def rank(
 
     teachers, task = Zoo(zoo), read_task(data, classes, window, on_bad_image)
     metrics = tuple(metric or ["sinkhorn"])
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)  # told before the work, not after, where it cannot be written
+    for file in (None if out is None else out / "ranking.json", report):
+        if file is not None:
+            check_can_write(file)  # told before the work, not after
     with _watch(metrics, by, len(teachers.names()), quiet=json) as on_row:
         ranking = rank_teachers(
             teachers,
@@ -121,8 +123,7 @@ def _show(ranking: Ranking, top: int | None, json: bool) -> None:
 
 def _keep(ranking: Ranking, out: Path | None, report: Path | None) -> None:
     if out is not None:
-        from preceptor.files import write_atomically
-
+        out.mkdir(parents=True, exist_ok=True)
         write_atomically(out / "ranking.json", ranking.to_json().encode())
     if report is not None:
         from importlib import import_module

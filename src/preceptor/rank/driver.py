@@ -17,6 +17,7 @@ from preceptor.rank.halving import Prefilter, round_sizes, successive_halving
 from preceptor.rank.students import STUDENT_METRICS
 from preceptor.rank.worker import Assess, Run
 from preceptor.zoo import Zoo
+from preceptor.zoo.cache import FeatureCache
 
 LEADERS = 5  # teachers among which the chance to be first is estimated
 BRIDGES = 3  # leaders whose cost matrix and mean plan go into the ranking
@@ -142,5 +143,6 @@ class Driver:
         if not names:
             return iter(())
         if self._run is None:
+            FeatureCache(self.plan.cache).check_writable()  # said once, not as the reason of each teacher
             self._run = self._stack.enter_context(self.open_engine())
         return self._run(assess, names, timeout=self.timeout)
