@@ -49,6 +49,12 @@ ARMS: dict[str, tuple[str, dict[str, Any]]] = {
     **{f"`{method}`, patient, more images without labels": (method, {**options, **MORE}) for method, options in {
         "sinkhorn": {**STRONG, **FALLING}, "probe-kd": {},
         "sinkhorn+probe": {**STRONG, **FALLING, "weight": 30.0}}.items()},
+    "`sinkhorn`, patient, `schedule=constant`": ("sinkhorn", {**STRONG, **CONSTANT, **PATIENT}),
+    "`sinkhorn+probe`, patient, `weight=10 temperature=3 schedule=constant`": (
+        "sinkhorn+probe", {**BEFORE, **CONSTANT, **PATIENT}),
+    "`sinkhorn+probe`, patient, `weight=100 temperature=8 schedule=constant`": (
+        "sinkhorn+probe", {**STRONG, **CONSTANT, "temperature": 8.0, **PATIENT}),
+    "`probe-kd`, patient, `weight=4 temperature=8`": ("probe-kd", {"weight": 4.0, "temperature": 8.0, **PATIENT}),
     "the teacher's network, fine-tuned": ("finetune", {}),
 }  # fmt: skip
 

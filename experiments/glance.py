@@ -8,7 +8,16 @@ from experiments.jobs import Job
 from experiments.schedule import PATIENT, PLAIN
 
 DATA, COUNT = "cifar100", 25
-METHODS = ("sinkhorn", "sinkhorn+probe", "probe-kd", "refilled", fig05.GENTLE_RKD, "rkd", "finetune")
+METHODS = (
+    "sinkhorn",
+    "sinkhorn+probe",
+    few.FALLING,
+    "probe-kd",
+    "refilled",
+    fig05.GENTLE_RKD,
+    "rkd",
+    "finetune",
+)
 
 
 def gains_table(book: Book) -> str:

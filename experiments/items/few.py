@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
 
@@ -10,8 +11,14 @@ from experiments.book import COLOURS, MARKERS, Book, chooser, one_legend, plain_
 from experiments.items import fig05
 from experiments.jobs import Job, Scale, distillation
 from experiments.schedule import PATIENT, PLAIN
+from preceptor.distill.losses import METHODS as METHOD_CLASSES
+from preceptor.distill.losses.table import default_options
+from preceptor.distill.recipe import RECIPES
 
 NAME, TITLE = "few", "Few labels: the gain against the number of images a class"
+FALLING = (
+    "sinkhorn+probe, falling"  # in patient trainings: the default of others, `patient` has one of its own
+)
 METHODS = ("none", "sinkhorn", "probe-kd", "sinkhorn+probe", "rkd", fig05.GENTLE_RKD, "refilled", "finetune")
 COUNTS = {
     "cifar100": (25, 10, 50, 100, 250, None),
@@ -19,7 +26,8 @@ COUNTS = {
 }  # the most wanted first; None: all
 TASKS = {"cifar100": (0, 2, 5), "cub200": (0, 2, 4)}  # 100, 60 (50) and 0 % overlap
 TIERS = {"cifar100": 10, "cub200": 25}
-RECIPES = (PATIENT, PLAIN)
+KINDS = (PATIENT, PLAIN)
+STEADY = dict(RECIPES[PATIENT].method_options["sinkhorn+probe"])
 
 
 def jobs(scale: Scale) -> list[Job]:
@@ -27,7 +35,7 @@ def jobs(scale: Scale) -> list[Job]:
     found = []
     for data, counts in COUNTS.items():
         for place, count in enumerate(scale.few(counts)):
-            for recipe in RECIPES if count else (PLAIN,):
+            for recipe in KINDS if count else (PLAIN,):
                 for seed in scale.seeds:
                     for task in scale.few(TASKS[data]):
                         found += setting(scale, data, count, task, seed, TIERS[data] + place, recipe)
@@ -42,16 +50,33 @@ def setting(
     known = [] if count is not None else fig05.setting(scale, data, student, task, seed)
     few = None if count is None else scale.count(data, count)
     found = [job for job in known if job.name in METHODS]
-    for name in METHODS:
+    for name in named(recipe):
         if any(job.name == name for job in known):
             continue
-        method, options, variant = (
-            ("rkd", fig05.GENTLE, name) if name == fig05.GENTLE_RKD else (name, None, None)
-        )
+        method, options, variant = _method(name, recipe)
         network = teacher if method == "finetune" else student
         found.append(distillation(scale, NAME, data, network, method, teacher, task, seed, options, variant=variant,
                                   per_class=few, tier=tier, recipe=recipe))  # fmt: skip
     return found
+
+
+def named(recipe: str) -> tuple[str, ...]:
+    """The lines of a recipe's tables."""
+    return METHODS if recipe == PLAIN else (*METHODS[:-1], FALLING, METHODS[-1])
+
+
+def _method(name: str, recipe: str) -> tuple[str, dict[str, Any] | None, str | None]:
+    """Method, options and variant of a line of the table; the product's recipe may have options of its own."""
+    if name == fig05.GENTLE_RKD:
+        return "rkd", fig05.GENTLE, name
+    if name == FALLING:
+        return "sinkhorn+probe", _defaults("sinkhorn+probe", STEADY), name
+    return name, STEADY if (name, recipe) == ("sinkhorn+probe", PATIENT) else None, None
+
+
+def _defaults(method: str, options: dict[str, Any]) -> dict[str, Any]:
+    """The method's defaults of these options, spelled out."""
+    return {key: default_options(METHOD_CLASSES[method])[key] for key in options}
 
 
 def section(book: Book, folder: Path) -> str:
@@ -64,7 +89,8 @@ def section(book: Book, folder: Path) -> str:
         "Batches and epochs follow the rule of `experiments/schedule.py`: the largest batch of 256, 128, 64 that "
         "leaves 39 steps an epoch, and at least 4,000 steps. `finetune` trains the teacher's own network, which is "
         "larger than the student, under a new classifier: the upper reference, not in the figure. `patient`: images "
-        "are mixed up, for everybody, and there are three times the steps. Not in the paper."
+        "are mixed up, for everybody, and there are three times the steps; `sinkhorn+probe` then has the setting of "
+        "`--recipe patient`, and `falling` is the one that it has otherwise. Not in the paper."
     ]
     for data in COUNTS:
         counts = [*sorted({job.per_class for job in some if job.data == data and job.per_class}), None]
@@ -75,7 +101,7 @@ def section(book: Book, folder: Path) -> str:
                 head += [str(scale.kind(data).per_class if count is None else count) for count in of_recipe]
                 lines = [[name, *(book.accuracy(choose(data=data, task=task, per_class=count, name=name,
                                                        recipe=recipe)).shown() for count in of_recipe)]
-                         for name in METHODS]  # fmt: skip
+                         for name in named(recipe)]  # fmt: skip
                 parts.append(table(head, lines))
         parts += [_draw(book, scale, choose, data, counts, folder, recipe) for recipe in (PLAIN, PATIENT)]
     return "\n\n".join(part for part in parts if part)
@@ -87,7 +113,7 @@ def _draw(book: Book, scale: Scale, choose, data: str, counts: list, folder: Pat
     drawn = False
     for axis, task in zip(axes, tasks, strict=True):
         for colour, marker, name in zip(
-            COLOURS, MARKERS, METHODS[1:-1], strict=False
+            COLOURS, MARKERS, named(recipe)[1:-1], strict=False
         ):  # finetune is far above
             points = []
             for count in counts:

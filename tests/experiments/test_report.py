@@ -93,21 +93,39 @@ def test_the_patient_recipe_is_judged_by_the_better_student_alone(tmp_path, plai
 
 
 def score_rows(scores, accuracies):
-    return [{"data": "cifar100", "task": task, "teacher": "wrn-40-2", "teacher_task": place, "accuracy": accuracy,
+    return [{"data": "cifar100", "per_class": None, "task": task, "teacher": "wrn-40-2", "teacher_task": place,
+             "teacher_epochs": 60, "accuracy": accuracy,
              "scores": {name: values[place] for name, values in scores.items()}}
             for task in range(6) for place, accuracy in enumerate(accuracies)]  # fmt: skip
 
 
-def test_the_bar_of_the_metric(tmp_path):
+def test_the_bars_of_the_metrics(tmp_path):
     accuracies = [0.70, 0.71, 0.72, 0.75]
-    good, bad = [1.0, 2.0, 3.0, 5.0], [3.0, 2.0, 1.0, 2.5]
+    good, bad, worst = [1.0, 2.0, 3.0, 5.0], [3.0, 2.0, 1.0, 2.5], [4.0, 3.0, 2.0, 1.0]
     path = tmp_path / f"{fig07.SCORES}.jsonl"
-    for ours, rival, verdicts in ((good, bad, (REACHED,) * 3), (bad, good, (MISSED,) * 3)):
-        rows = score_rows({"sinkhorn": ours, "logme": rival, "leep": rival, "nce": rival}, accuracies)
+    for ours, verdicts in ((good, (REACHED,) * 3), (worst, (MISSED,) * 3)):
+        rows = score_rows({"sinkhorn": ours, "logme": bad, "leep": bad, "nce": bad}, accuracies)
         path.write_text("\n".join(map(json.dumps, rows)) + "\n")
-        assert tuple(bar.verdict for bar in assessment(Book(tmp_path))) == verdicts
+        assert tuple(bar.verdict for bar in assessment(Book(tmp_path))) == (*verdicts, *(UNKNOWN,) * 3)
+    later = score_rows({"bridge": good}, accuracies)  # a metric that came later has rows of its own
+    with path.open("a") as file:
+        file.write("\n".join(map(json.dumps, later)) + "\n")
+    assert [bar.verdict for bar in assessment(Book(tmp_path))] == [MISSED] * 3 + [REACHED] * 3
     path.unlink()
     assert {bar.verdict for bar in assessment(Book(tmp_path))} == {UNKNOWN}
+
+
+def test_rows_of_one_teacher_and_task_are_merged():
+    first, second = (
+        score_rows({"leep": [1.0, 2.0]}, [0.7, 0.8]),
+        score_rows({"bridge": [3.0, 4.0]}, [0.7, 0.8]),
+    )
+    merged = fig07.merged(first + second)
+    assert len(merged) == len(first)
+    assert [row["scores"] for row in merged[:2]] == [
+        {"leep": 1.0, "bridge": 3.0},
+        {"leep": 2.0, "bridge": 4.0},
+    ]
 
 
 def test_regret_is_in_points_of_accuracy():

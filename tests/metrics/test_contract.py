@@ -13,7 +13,7 @@ from preceptor.metrics import METRICS, needs
 from tests.metrics.rival_cases import HARD, task
 
 TENSORS = {"features", "labels", "logits", "classifier", "student_logits"}
-EVERY_CLASS_NEEDS_A_SAMPLE = {"sinkhorn", "sinkhorn-single", "sinkhorn-exact"}
+EVERY_CLASS_NEEDS_A_SAMPLE = {"sinkhorn", "sinkhorn-single", "sinkhorn-exact", "bridge"}
 
 
 def with_student(inputs):
@@ -119,7 +119,7 @@ def test_every_option_is_a_keyword_and_others_are_ignored(name):
 
 
 def test_an_unknown_metric_is_named_with_those_there_are():
-    with pytest.raises(PreceptorError, match="no metric 'logmee'; there are sinkhorn, "):
+    with pytest.raises(PreceptorError, match="no metric 'logmee'; there are bridge, sinkhorn, "):
         needs("logmee")
 
 

@@ -62,6 +62,7 @@ _CUB = replace(
 _LITERAL = {"temperature": 3.0, "epsilon": 0.1, "cost": "teacher", "centers": "classifier", "normalize": True,
             "center": False, "value": "entropic", "schedule": "constant", "scale_cost": "none"}  # fmt: skip
 _CIFAR_PAPER = replace(_CIFAR, method_options={"sinkhorn": {"weight": 10.0, **_LITERAL}})
+_STEADY = {"weight": 10.0, "temperature": 3.0, "schedule": "constant"}
 
 _SMALL = Recipe(epochs=60, batch_size=64, lr=0.05, nesterov=True, warmup_epochs=1.0)
 
@@ -73,8 +74,9 @@ RECIPES: dict[str, Recipe] = {
     "cub-paper": replace(_CUB, method_options={"sinkhorn": {"weight": 100.0, **_LITERAL}}),
     "small": _SMALL,
     # For few labels and a teacher: mixed images are ever new, and the teacher has an answer to each of them (Beyer et
-    # al. 2022, "A good teacher is patient and consistent").
-    "patient": replace(_SMALL, epochs=180, mixup=1.0),
+    # al. 2022, "A good teacher is patient and consistent"). The probe then gains by a term that does not fall
+    # (docs/choosing.md).
+    "patient": replace(_SMALL, epochs=180, mixup=1.0, method_options={"sinkhorn+probe": _STEADY}),
     "finetune": replace(_SMALL, lr=0.005),  # for a network that starts from a teacher's weights
     "quick": Recipe(epochs=10, batch_size=64, lr=0.05, nesterov=True),
     "adamw": Recipe(

@@ -13,6 +13,7 @@ import inspect
 from collections.abc import Callable
 
 from preceptor.core import PreceptorError
+from preceptor.metrics.bridge import bridge, bridge_values
 from preceptor.metrics.gbc import gbc
 from preceptor.metrics.hscore import hscore
 from preceptor.metrics.knn import knn
@@ -37,6 +38,7 @@ from preceptor.metrics.sinkhorn import (
 from preceptor.metrics.transrate import transrate
 
 METRICS: dict[str, Callable[..., float]] = {
+    "bridge": bridge,
     "sinkhorn": sinkhorn,
     "sinkhorn-single": sinkhorn_single,
     "sinkhorn-exact": sinkhorn_exact,
@@ -54,6 +56,7 @@ METRICS: dict[str, Callable[..., float]] = {
     "probe": probe,
     "knn": knn,
 }
+DEFAULT_METRICS = ("bridge", "sinkhorn")  # the first decides, the second says which classes speak for which
 
 
 def needs(name: str) -> tuple[str, ...]:
@@ -65,9 +68,12 @@ def needs(name: str) -> tuple[str, ...]:
 
 
 __all__ = [
+    "DEFAULT_METRICS",
     "METRICS",
     "Assessment",
     "ClassPair",
+    "bridge",
+    "bridge_values",
     "gbc",
     "hscore",
     "knn",

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from preceptor.core import PreceptorError
-from preceptor.metrics.inputs import Array, as_labels, as_matrix, class_sums
+from preceptor.metrics.class_costs import class_costs, complete_labels
+from preceptor.metrics.inputs import Array, as_labels, as_matrix
 from preceptor.metrics.linear_probe import STRENGTH, fit_probe, prepare
 from preceptor.metrics.scatter import scatter
 from preceptor.ot import SinkhornResult, SinkhornWarning
@@ -118,10 +119,10 @@ def sinkhorn_assessment(
     """
     features = as_matrix(features, "features")
     logits = as_matrix(logits, "logits", rows=len(features))
-    labels = _complete(as_labels(labels, len(features)), student_classes)
+    labels = complete_labels(as_labels(labels, len(features)), student_classes)
     classes = int(labels.max()) + 1
     values, moments = scatter(features, labels, classes)
-    cost = _cost(features, labels, classes, classifier, centers, logits.shape[1], normalize, center)
+    cost = class_costs(features, labels, classes, classifier, centers, logits.shape[1], normalize, center)
     probe = fit_probe(prepare(values, moments), labels, strength=strength, tolerance=probe_tolerance)
     parts = _transport(logits, probe.logits.numpy(), cost, epsilon, temperature, tolerance)
     accuracy = float((probe.logits.argmax(dim=1).numpy() == labels).mean())
@@ -153,8 +154,8 @@ def sinkhorn_between(
     logits = as_matrix(logits, "logits", rows=len(features))
     student_logits = as_matrix(student_logits, "student_logits", rows=len(features))
     classes = student_logits.shape[1]
-    labels = _complete(as_labels(labels, len(features)), student_classes or range(classes))
-    cost = _cost(features, labels, classes, classifier, centers, logits.shape[1], normalize, center)
+    labels = complete_labels(as_labels(labels, len(features)), student_classes or range(classes))
+    cost = class_costs(features, labels, classes, classifier, centers, logits.shape[1], normalize, center)
     parts = _transport(logits, student_logits, cost, epsilon, temperature, tolerance)
     return Assessment(*parts, None, None)
 
@@ -184,53 +185,6 @@ def _score_between(
         student_logits=student_logits,
         **options,
     ).score
-
-
-def _complete(labels: Array, names: Sequence[Any] | None) -> Array:
-    """The labels, if every class has a sample; a class without one has no centre in Eq. (6)."""
-    classes = int(labels.max()) + 1 if names is None else len(names)
-    if labels.max() >= classes:
-        raise PreceptorError(f"labels go up to {labels.max()}; expected less than {classes}, the class count")
-    absent = np.flatnonzero(np.bincount(labels, minlength=classes) == 0)
-    if len(absent):
-        name = int(absent[0]) if names is None else names[int(absent[0])]
-        raise PreceptorError(
-            f"class {name!r} has no sample ({len(absent)} of {classes} classes have none), so it has no "
-            f"centre; add samples of it or leave it out of the task"
-        )
-    return labels
-
-
-def _cost(
-    features: Array,
-    labels: Array,
-    classes: int,
-    classifier: Any,
-    centers: Any,
-    teacher_classes: int,
-    normalize: bool,
-    center: bool,
-) -> Tensor:
-    """M of Eq. (7), in float64, from the centres of Eq. (6) and of Eq. (8) or the teacher's own."""
-    name = "classifier" if centers is None else "centers"
-    teacher = as_matrix(
-        classifier if centers is None else centers, name, rows=teacher_classes, columns=features.shape[1]
-    ).astype(np.float64)
-    counts = np.bincount(labels, minlength=classes)
-    student = class_sums(features, labels, classes) / counts[:, None]  # Eq. (6)
-    if center:
-        teacher, student = teacher - teacher.mean(axis=0), student - student.mean(axis=0)
-    if normalize:
-        teacher, student = _unit_rows(teacher), _unit_rows(student)  # Eq. (8), and the student's side alike
-    # The expanded square, in float64: a cost of zero comes out as 1e-8 at most, and the product is fast.
-    squares = (teacher**2).sum(axis=1)[:, None] + (student**2).sum(axis=1) - 2 * teacher @ student.T
-    return torch.from_numpy(np.sqrt(np.maximum(squares, 0)))  # Eq. (7)
-
-
-def _unit_rows(points: Array) -> Array:
-    """Rows divided by their norm; a zero row stays at the origin, 1 away from everything on the sphere."""
-    norms = np.linalg.norm(points, axis=1, keepdims=True)
-    return points / np.where(norms > 0, norms, 1)
 
 
 def _transport(
