@@ -1,0 +1,128 @@
+"""Numbers of results/ as the pages round them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from statistics import mean, stdev
+from typing import Any
+
+from tests.docs.pages import ROOT
+
+
+def rows_of(name: str) -> list[dict[str, Any]]:
+    text = (ROOT / f"results/{name}.jsonl").read_text(encoding="utf-8")
+    return [row for line in text.splitlines() if (row := json.loads(line))["student"] == "wrn-16-1"]
+
+
+def flat(name: str) -> str:
+    """A page with its line breaks taken out."""
+    return " ".join((ROOT / name).read_text(encoding="utf-8").split())
+
+
+SEARCH = [row for row in rows_of("search") if row["split"] == "validation"]
+FIFTH = [row for row in SEARCH if row.get("recipe") == "patient"]
+SHORT = [row for row in SEARCH if row not in FIFTH and (row["epochs"] == 60 or row["per_class"])]
+LONG = [row for row in SEARCH if row["epochs"] == 200 and not row["per_class"]]
+TEST_SET = [row for row in rows_of("fig05") if row["split"] == "test"]
+EVERY_FEW = [
+    json.loads(line) for line in (ROOT / "results/few.jsonl").read_text(encoding="utf-8").splitlines()
+]
+FEW = [row for row in EVERY_FEW if row.get("recipe", "plain") == "plain" and row["per_class"] == 25]
+PATIENT_FEW = [row for row in EVERY_FEW if row.get("recipe") == "patient"]
+PAGE, WHEN, LIMITS = flat("docs/choosing.md"), flat("docs/when-it-helps.md"), flat("docs/limits.md")
+CHARACTERS = json.loads((ROOT / "results/benchmarks/characters.json").read_text(encoding="utf-8"))[
+    "accuracies"
+]
+DIGITS = json.loads((ROOT / "results/benchmarks/methods.json").read_text(encoding="utf-8"))["results"]
+PATIENT = json.loads((ROOT / "results/benchmarks/methods_patient.json").read_text(encoding="utf-8"))[
+    "results"
+]
+DEFAULT, SOFTER = "centred decay 100, temperature 6", "centred decay 100, temperature 8"
+WEAK = "centred decay"  # weight 10, temperature 3
+PROBED = "sinkhorn+probe decay 30, temperature 6"  # the default of `sinkhorn+probe`
+LITERAL = "sinkhorn, paper's setting"
+OTHERS = (0.8, 0.6, 0.4, 0.2, 0.0)
+
+
+def gains(
+    variant: str,
+    per_class: int | None = None,
+    overlap: float | Collection[float] | None = None,
+    seed: int | None = None,
+    rows: list[dict[str, Any]] = SHORT,
+) -> list[float]:
+    """Points over the plain student of the same overlap and seed, cell by cell."""
+    wanted = (overlap,) if isinstance(overlap, float) else overlap
+
+    def accuracies(name: str) -> dict[tuple[float, int], float]:
+        found = [row for row in rows if row["variant"] == name and row["per_class"] == per_class]
+        return {
+            (row["overlap"], row["seed"]): row["accuracy"]
+            for row in found
+            if (wanted is None or row["overlap"] in wanted) and seed in (None, row["seed"])
+        }
+
+    alone = accuracies("none")
+    return [100 * (value - alone[cell]) for cell, value in accuracies(variant).items()]
+
+
+def of(cells: int, *args: Any, **options: Any) -> str:
+    """The mean of so many cells; a page that says "one seed" or "four overlaps" counts on their number."""
+    found = gains(*args, **options)
+    assert len(found) == cells, f"{args} has {len(found)} cells"
+    return f"{mean(found):.1f}"
+
+
+def final(overlap: float) -> str:
+    """Mean gain on the test set ± its standard error."""
+    found = gains("sinkhorn, temperature 8", None, overlap, rows=TEST_SET)
+    assert len(found) == 3
+    return f"{mean(found):.1f} ± {stdev(found) / 3**0.5:.1f}"
+
+
+def gained(per_class: int | None, method: str, overlap: float, few: list[dict[str, Any]] = FEW) -> str:
+    """Mean gain of a method as it is by default on the test set ± its standard error."""
+    rows = [row for row in TEST_SET if row["variant"] != "sinkhorn" or row["options"]["temperature"] == 6.0]
+    found = gains(method, per_class, overlap, rows=few if per_class else rows)
+    assert len(found) == 3
+    return f"{mean(found):.1f} ± {stdev(found) / 3**0.5:.1f}"
+
+
+def reached(method: str, overlap: float, few: list[dict[str, Any]] = FEW) -> str:
+    """Mean accuracy in percent with 25 images a class."""
+    found = [row["accuracy"] for row in few if (row["variant"], row["overlap"]) == (method, overlap)]
+    assert len(found) == 3
+    return f"{100 * mean(found):.1f}"
+
+
+def at_each_overlap(method: str, few: list[dict[str, Any]] = FEW) -> str:
+    first, second, third = (reached(method, overlap, few) for overlap in (1.0, 0.6, 0.0))
+    return f"{first}, {second} and {third} %"
+
+
+def characters(method: str, options: str = "") -> str:
+    return f"{100 * mean(CHARACTERS[f'`{method}`' + (f', `{options}`' if options else '')]):.1f}"
+
+
+def with_patience(method: str, options: str = "") -> str:
+    return f"{100 * mean(CHARACTERS[f'`{method}`, patient' + (f', `{options}`' if options else '')]):.1f}"
+
+
+def on_digits(method: str, setting: str) -> list[float]:
+    """Gains in points of docs/methods.md, seed by seed; empty where the method refuses."""
+    values, plain = DIGITS[method][setting], DIGITS["none"][setting]
+    return [] if isinstance(values, str) else [100 * (a - b) for a, b in zip(values, plain, strict=True)]
+
+
+def percent(table: dict[str, Any], method: str, setting: str) -> str:
+    return f"{100 * mean(table[method][setting]):.1f}"
+
+
+def lost_on_digits() -> str:
+    return f"{-mean(on_digits('sinkhorn', 'other classes')):.1f}"
+
+
+def few(variant: str, overlap: float) -> str:
+    """One seed, 25 images a class."""
+    return of(1, variant, 25, overlap, 1)
