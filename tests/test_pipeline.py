@@ -122,10 +122,20 @@ def test_the_untrained_yardstick_has_fresh_weights(tmp_path):
     assert len(set(scores)) == 3, "fresh weights for each seed"
 
 
-def test_a_best_teacher_below_the_untrained_network_is_called_useless(zoo, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("noise", "useless"), [(0.6, False), (100.0, True)])
+def test_a_best_teacher_that_is_no_better_than_chance_is_called_useless(zoo, tmp_path, noise, useless):
+    task = blobs("abcd", seed=5, noise=noise)
+    result = run(zoo, task, student="mlp-8", out=tmp_path / "r", report=False, **RECIPE)
+    told = [sentence for sentence in result.verdict if "nothing in this zoo looks useful" in sentence]
+    assert bool(told) == useless
+    assert all("no better than chance (-1.386)" in sentence for sentence in told)
+
+
+def test_by_sinkhorn_a_best_teacher_below_the_untrained_network_is_called_useless(zoo, tmp_path, monkeypatch):
     monkeypatch.setattr("preceptor.pipeline.untrained_score", lambda *_, **__: 0.0)
-    result = run(zoo, blobs("abcd", seed=5), student="mlp-8", out=tmp_path / "r", report=False, **RECIPE)
-    assert any("nothing in this zoo looks useful" in sentence for sentence in result.verdict)
+    options = {"student": "mlp-8", "out": tmp_path / "r", "report": False, "metrics": ("sinkhorn",), **RECIPE}
+    result = run(zoo, blobs("abcd", seed=5), **options)
+    assert any("no better than the same network untrained" in sentence for sentence in result.verdict)
 
 
 def test_wrong_calls_say_what_to_do(zoo, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +23,7 @@ from preceptor.distill.saved_run import score_run
 from preceptor.distill.schedules import SCHEDULES, check_call, distill, takes_no_unlabelled
 from preceptor.distill.train import extra_samples, train
 from preceptor.files import check_can_write, write_atomically
+from preceptor.metrics import DEFAULT_METRICS
 from preceptor.rank.ranking import rank
 from preceptor.rank.reference import untrained_score
 from preceptor.rank.settings import choose_teachers
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 FEW = 100  # images a class
+MARGIN = 0.02  # of the score by chance: so far above it a useless teacher may come
 VALIDATION = 0.2  # of the training set: decides between the teachers and the plain student
 PLAIN = "plain"
 
@@ -97,7 +100,7 @@ def run(
     student: str = "wrn-16-1",
     out: str | os.PathLike[str],
     method: str = "sinkhorn",
-    metrics: Sequence[str] = ("sinkhorn",),
+    metrics: Sequence[str] = DEFAULT_METRICS,
     top: int = 1,
     recipe: Any = "small",
     validation: float = VALIDATION,
@@ -235,16 +238,22 @@ def _trial(how: Callable[..., Result], path: Path, name: str | None, task: Task,
 def _warnings(
     zoo: Zoo, task: Task, ranking: Ranking, leaders: Sequence[str], device: str, trust_code: bool
 ) -> list[str]:
-    """Say so where the best teacher knows no more about the task than a network that was never trained."""
-    if ranking.metric != "sinkhorn":
+    """Say so where the best teacher knows no more about the task than chance, or the same network untrained."""
+    score = ranking[leaders[0]].scores[ranking.metric]
+    if ranking.metric == "bridge":
+        chance = -math.log(len(task.classes))
+        worse, than = score <= (1 - MARGIN) * chance, f"than chance ({chance:.3f})"
+    elif ranking.metric == "sinkhorn":
+        teacher = zoo.load(leaders[0], trust_code=trust_code)
+        reference = untrained_score(teacher, task, device=_torch_name(device))
+        worse = reference is not None and score <= reference
+        than = f"than the same network untrained ({reference:.3f})" if worse else ""
+    else:
         return []
-    reference = untrained_score(zoo.load(leaders[0], trust_code=trust_code), task, device=_torch_name(device))
-    score = ranking[leaders[0]].scores["sinkhorn"]
-    if reference is None or score > reference:
+    if not worse:
         return []
     return [
-        f"{leaders[0]} scores {score:.3f}, no better than the same network untrained ({reference:.3f}): "
-        "nothing in this zoo looks useful for this task"
+        f"{leaders[0]} scores {score:.3f}, no better {than}: nothing in this zoo looks useful for this task"
     ]
 
 

@@ -107,7 +107,7 @@ def test_a_memory_limit_and_a_timeout_are_heard(folders, call):
     status, out, err = call(*folders, "--memory-limit", "10k", "--json")
     assert status == 1
     assert "above the limit of 10.0 KB" in json.loads(out)["rows"][0]["reasons"]["teacher"]
-    assert err.startswith("preceptor: no teacher could be ranked by sinkhorn")
+    assert err.startswith("preceptor: no teacher could be ranked by bridge")
 
 
 @pytest.mark.parametrize(

@@ -283,10 +283,10 @@ def test_the_pre_filter_keeps_the_winner_and_explains_the_others(zoo_folder, tmp
     [
         ({"metrics": ["sinkorn"]}, "no metric 'sinkorn'; did you mean 'sinkhorn'?"),
         ({"metrics": []}, "no metric was named"),
-        ({"by": "logme"}, "cannot rank by 'logme': it is not among the metrics sinkhorn"),
+        ({"by": "logme"}, "cannot rank by 'logme': it is not among the metrics bridge, sinkhorn"),
         ({"engine": "spark"}, "no engine 'spark'; there are local and ray"),
         ({"teachers": ["sam"]}, "no teacher 'sam' in .*; near are same"),
-        ({"options": {"leep": {}}}, "options for 'leep', which is not among the metrics sinkhorn"),
+        ({"options": {"leep": {}}}, "options for 'leep', which is not among the metrics bridge, sinkhorn"),
         ({"memory_limit": "lots"}, "memory limit 'lots' is no size; write it as 800M or 4GB"),
     ],
 )
@@ -303,7 +303,7 @@ def test_an_empty_zoo_is_a_mistake(task, tmp_path):
 
 def test_no_teacher_ranked_is_said_when_the_best_is_asked_for(zoo, task):
     ranking = rank(zoo, task, teachers=["broken"])
-    with pytest.raises(PreceptorError, match="no teacher could be ranked by sinkhorn"):
+    with pytest.raises(PreceptorError, match="no teacher could be ranked by bridge"):
         _ = ranking.best
 
 

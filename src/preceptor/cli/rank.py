@@ -28,7 +28,7 @@ def rank(
     ],
     metric: Annotated[
         list[str] | None,
-        typer.Option("--metric", "-m", help="A metric, or all; may be repeated. [default: sinkhorn]"),
+        typer.Option("--metric", "-m", help="A metric, or all; may be repeated. [default: bridge, sinkhorn]"),
     ] = None,
     by: Annotated[str | None, typer.Option(help="The metric that decides. [default: the first]")] = None,
     classes: Classes = None,
@@ -71,12 +71,13 @@ def rank(
     Example: preceptor rank zoo/ photos/ --metric all --sample 2000 --timeout 60 --out rankings/photos
     """
     from preceptor.distill.devices import resolve_device
+    from preceptor.metrics import DEFAULT_METRICS
     from preceptor.rank import rank as rank_teachers
     from preceptor.rank.students import Student
     from preceptor.zoo import Zoo
 
     teachers, task = Zoo(zoo), read_task(data, classes, window, on_bad_image)
-    metrics = tuple(metric or ["sinkhorn"])
+    metrics = tuple(metric or DEFAULT_METRICS)
     for file in (None if out is None else out / "ranking.json", report):
         if file is not None:
             check_can_write(file)  # told before the work, not after

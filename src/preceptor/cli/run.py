@@ -22,7 +22,7 @@ def run(
     method: Annotated[str, typer.Option(help="How to distil.")] = "sinkhorn",
     metric: Annotated[
         list[str] | None,
-        typer.Option("--metric", "-m", help="Metrics of the ranking; the first decides. [default: sinkhorn]"),
+        typer.Option("--metric", "-m", help="Metrics of the ranking; the first decides. [default: bridge, sinkhorn]"),
     ] = None,
     top: Annotated[
         int, typer.Option(min=1, help="Try so many of the best teachers, keep the best on validation data.")
@@ -57,14 +57,15 @@ def run(
 
     Example: preceptor run zoo/ photos/ --student mobilenet-0.5 --image-size 96 --out runs/photos
     """
+    from preceptor.metrics import DEFAULT_METRICS
     from preceptor.pipeline import run as run_pipeline
 
     options = ({} if image_size is None else {"image_size": image_size}) | parse_options(option or [])
     result = run_pipeline(
         zoo, read_task(data, classes, window, on_bad_image), student=student, out=out, method=method,
-        metrics=tuple(metric or ["sinkhorn"]), top=top, recipe=recipe, validation=validation, seed=seed, device=device,
-        resume=resume, report=report, trust_code=trust_code, unlabelled=read_more(unlabelled, on_bad_image),
-        notify=(lambda text: None) if json else say, **options,
+        metrics=tuple(metric or DEFAULT_METRICS), top=top, recipe=recipe, validation=validation, seed=seed,
+        device=device, resume=resume, report=report, trust_code=trust_code,
+        unlabelled=read_more(unlabelled, on_bad_image), notify=(lambda text: None) if json else say, **options,
     )  # fmt: skip
     if json:
         emit_json({**result.to_json(), "path": str(result.path)})

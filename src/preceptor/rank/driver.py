@@ -22,7 +22,7 @@ from preceptor.zoo.cache import FeatureCache
 LEADERS = 5  # teachers among which the chance to be first is estimated
 BRIDGES = 3  # leaders whose cost matrix and mean plan go into the ranking
 CONFIDENCE_HALVES = 40
-MEANS = ("sinkhorn", *STUDENT_METRICS)  # metrics that are means over instances
+MEANS = ("bridge", "sinkhorn", *STUDENT_METRICS)  # metrics that are means over instances
 
 
 class Driver:
@@ -99,12 +99,10 @@ class Driver:
         if self.by in MEANS:
             journal = self.plan.journal(self.task)
             arrays = {name: journal.arrays(self.zoo.card(name)) for name in leaders}
-            key = f"instance_values {self.by}"
+            key = f"instance_scores {self.by}"
             if all(key in found for found in arrays.values()):
-                values = {
-                    name: -found[key] for name, found in arrays.items()
-                }  # distances: the less the better
-                chances = bootstrap_first(values, self.task.train.labels, seed=self.plan.seed)
+                scores = {name: found[key] for name, found in arrays.items()}
+                chances = bootstrap_first(scores, self.task.train.labels, seed=self.plan.seed)
                 return (
                     chances,
                     f"{RESAMPLES} bootstrap resamples of the instances, first {len(leaders)} teachers",

@@ -11,6 +11,7 @@ import numpy as np
 
 from preceptor.core import PreceptorError
 from preceptor.metrics import METRICS, needs
+from preceptor.metrics.bridge import bridge_values
 from preceptor.metrics.sinkhorn import sinkhorn_assessment, sinkhorn_between
 from preceptor.rank.journal import Entry
 from preceptor.rank.students import STUDENT_METRICS
@@ -65,7 +66,7 @@ def measure(
         arguments: the teacher's tensors.
         options: keyword arguments for this metric.
         entry: takes score, seconds, details or reason.
-        arrays: takes what only leaders need: values of each instance, cost matrix, mean plan.
+        arrays: takes what only leaders need: scores of each instance, cost matrix, mean plan.
         names: the teacher's classes and the task's.
         student_logits: trains the student of a metric that needs one, and gives its logits (N, C_S).
     """
@@ -77,12 +78,16 @@ def measure(
     try:
         if metric == "sinkhorn":
             entry.scores[metric] = _sinkhorn(arguments, options, entry, arrays, names)
+        elif metric == "bridge":
+            values = bridge_values(**arguments, student_classes=names[1], **options)
+            entry.scores[metric] = finite(float(values.mean()))
+            arrays[f"instance_scores {metric}"] = values.astype(np.float32)
         elif metric in STUDENT_METRICS:
             assessment = sinkhorn_between(
                 **arguments, student_logits=student_logits(), student_classes=names[1], **options
             )
             entry.scores[metric] = finite(assessment.score)
-            arrays[f"instance_values {metric}"] = assessment.instance_values.astype(np.float32)
+            arrays[f"instance_scores {metric}"] = -assessment.instance_values.astype(np.float32)
         else:
             entry.scores[metric] = score(metric, arguments, options)
     except PreceptorError as error:
@@ -106,7 +111,7 @@ def _sinkhorn(
         {"teacher": pair.teacher, "task": pair.student, "share": pair.share, "cost": pair.cost}
         for pair in assessment.pairs(*names, top=PAIRS)
     ]
-    arrays["instance_values sinkhorn"] = assessment.instance_values.astype(np.float32)
+    arrays["instance_scores sinkhorn"] = -assessment.instance_values.astype(np.float32)
     if assessment.cost.size <= MODEST:
         arrays["cost"] = assessment.cost.astype(np.float32)
         arrays["plan"] = assessment.plan.astype(np.float32)

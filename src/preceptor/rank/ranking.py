@@ -14,6 +14,7 @@ import torch
 from preceptor.core import Ranking, RankingRow
 from preceptor.data import Task
 from preceptor.data.scan import cache_folder
+from preceptor.metrics import DEFAULT_METRICS
 from preceptor.rank import evidence
 from preceptor.rank.assess import Plan
 from preceptor.rank.driver import Driver
@@ -31,7 +32,7 @@ logger = logging.getLogger(__name__)
 def rank(
     zoo: Zoo | str | Path,
     task: Task | str | Path,
-    metrics: str | Iterable[str] = ("sinkhorn",),
+    metrics: str | Iterable[str] = DEFAULT_METRICS,
     *,
     by: str | None = None,
     engine: str = "local",
