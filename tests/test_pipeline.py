@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,9 @@ from PIL import Image
 
 from preceptor import Task, Zoo, run, train
 from preceptor.core import PreceptorError
+from preceptor.distill.recipe import RECIPES
 from preceptor.distill.saved_run import load_run, score_run
+from preceptor.pipeline.trials import choose_recipe
 from preceptor.rank.reference import untrained_score
 
 RECIPE = {"recipe": "quick", "epochs": 3, "device": "cpu", "batch_size": 32}
@@ -64,23 +67,38 @@ def test_run_ranks_distils_and_keeps_the_best_on_validation(zoo, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("per_class", "recipe", "options", "advised"),
-    [(24, "small", {}, True), (24, "patient", {}, False), (24, "small", {"mixup": 0.5}, False),
-     (130, "small", {}, False)],
+    ("per_class", "recipe", "options", "expected"),
+    [(99, None, {}, "patient"), (100, None, {}, "small"), (24, "adamw", {}, "adamw"),
+     (24, None, {"mixup": 0.5}, "small"), (24, None, {"epochs": 3}, "small"), (24, None, {"weight": 3.0}, "patient")],
 )  # fmt: skip
-def test_few_images_are_told_of_the_patient_recipe(zoo, tmp_path, per_class, recipe, options, advised):
+def test_the_recipe_goes_by_the_number_of_labels(per_class, recipe, options, expected):
+    told, chosen = choose_recipe(recipe, blobs("ab", per_class=per_class), options)
+    assert chosen == expected
+    assert bool(told) == (chosen == "patient")
+    assert all(f"{per_class} images a class are few" in sentence for sentence in told)
+
+
+def test_beside_a_patient_plain_student_a_short_one_is_trained_and_the_better_counts(
+    zoo, tmp_path, monkeypatch
+):
+    quick = {"student": "mlp-8", "device": "cpu", "report": False, "batch_size": 32}
+    monkeypatch.setitem(RECIPES, "patient", replace(RECIPES["patient"], epochs=1))  # not patient enough
+    monkeypatch.setitem(RECIPES, "small", replace(RECIPES["small"], epochs=20))
     said: list[str] = []
-    how = {"recipe": recipe, "epochs": 1, "device": "cpu", "report": False}
-    run(
-        zoo,
-        blobs("ab", per_class=per_class),
-        student="mlp-8",
-        out=tmp_path / "r",
-        notify=said.append,
-        **how,
-        **options,
+    result = run(zoo, blobs("abcd", seed=7), out=tmp_path / "r", notify=said.append, **quick)
+    assert "images a class are few" in said[0]
+    patient, short = (
+        json.loads((tmp_path / "r" / name / "result.json").read_text())["accuracy"]
+        for name in ("plain", "plain-small")
     )
-    assert any("images a class are few: --recipe patient" in sentence for sentence in said) == advised
+    configs = [
+        json.loads((tmp_path / "r" / name / "config.json").read_text())["recipe"]["mixup"]
+        for name in ("plain", "plain-small", "from-same")
+    ]
+    assert configs == [1.0, 0.0, 1.0]
+    assert result.trials[0].teacher is None
+    assert result.trials[0].validation_accuracy == short > patient
+    assert any("without a teacher the short recipe is better" in sentence for sentence in result.verdict)
 
 
 def test_the_test_split_decides_nothing(zoo, tmp_path):
@@ -132,7 +150,7 @@ def test_a_best_teacher_that_is_no_better_than_chance_is_called_useless(zoo, tmp
 
 
 def test_by_sinkhorn_a_best_teacher_below_the_untrained_network_is_called_useless(zoo, tmp_path, monkeypatch):
-    monkeypatch.setattr("preceptor.pipeline.untrained_score", lambda *_, **__: 0.0)
+    monkeypatch.setattr("preceptor.pipeline.verdict.untrained_score", lambda *_, **__: 0.0)
     options = {"student": "mlp-8", "out": tmp_path / "r", "report": False, "metrics": ("sinkhorn",), **RECIPE}
     result = run(zoo, blobs("abcd", seed=5), **options)
     assert any("no better than the same network untrained" in sentence for sentence in result.verdict)
@@ -188,7 +206,7 @@ def test_teachers_with_code_of_their_own_are_used_where_it_is_trusted(tmp_path):
 @pytest.fixture
 def no_training(monkeypatch):
     """Nothing may be trained; the ranking may run."""
-    monkeypatch.setattr("preceptor.pipeline.train", lambda *_, **__: pytest.fail("a training began"))
+    monkeypatch.setattr("preceptor.pipeline.trials.train", lambda *_, **__: pytest.fail("a training began"))
 
 
 def test_a_zoo_without_a_teacher_for_the_method_is_told_before_the_ranking(

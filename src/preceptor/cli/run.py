@@ -22,12 +22,19 @@ def run(
     method: Annotated[str, typer.Option(help="How to distil.")] = "sinkhorn",
     metric: Annotated[
         list[str] | None,
-        typer.Option("--metric", "-m", help="Metrics of the ranking; the first decides. [default: bridge, sinkhorn]"),
+        typer.Option(
+            "--metric", "-m", help="Metrics of the ranking; the first decides. [default: bridge, sinkhorn]"
+        ),
     ] = None,
     top: Annotated[
         int, typer.Option(min=1, help="Try so many of the best teachers, keep the best on validation data.")
     ] = 1,
-    recipe: Annotated[str, typer.Option(help="How to train: small, patient (for few labels), …")] = "small",
+    recipe: Annotated[
+        str | None,
+        typer.Option(
+            help="How to train: small, patient, … [default: patient under 100 images a class, or small]"
+        ),
+    ] = None,
     option: Annotated[
         list[str] | None,
         typer.Option(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -13,39 +12,24 @@ from typing import TYPE_CHECKING, Any
 
 from preceptor.core import PreceptorError, Ranking
 from preceptor.data import Split, Task
-from preceptor.data.unlabelled import epochs_alone
 from preceptor.distill.devices import resolve_device
 from preceptor.distill.fitting import Fitting
 from preceptor.distill.inputs import cut_to_squares
-from preceptor.distill.recipe import RECIPE_FIELDS, resolve_recipe
-from preceptor.distill.result import Result
 from preceptor.distill.saved_run import score_run
 from preceptor.distill.schedules import SCHEDULES, check_call, distill, takes_no_unlabelled
-from preceptor.distill.train import extra_samples, train
+from preceptor.distill.train import extra_samples
 from preceptor.files import check_can_write, write_atomically
 from preceptor.metrics import DEFAULT_METRICS
+from preceptor.pipeline.trials import Trial, choose_recipe, plain_student, trial
+from preceptor.pipeline.verdict import no_better_than_nothing, outcome, ranked_sentence
 from preceptor.rank.ranking import rank
-from preceptor.rank.reference import untrained_score
 from preceptor.rank.settings import choose_teachers
 from preceptor.zoo import Teacher, Zoo
 
 if TYPE_CHECKING:
     from torch import nn
 
-FEW = 100  # images a class
-MARGIN = 0.02  # of the score by chance: so far above it a useless teacher may come
 VALIDATION = 0.2  # of the training set: decides between the teachers and the plain student
-PLAIN = "plain"
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One student of a run: the teacher it had, and how it did on validation data."""
-
-    teacher: str | None  # None: the plain student
-    validation_accuracy: float
-    path: Path
-    result: Result
 
 
 @dataclass(frozen=True)
@@ -102,7 +86,7 @@ def run(
     method: str = "sinkhorn",
     metrics: Sequence[str] = DEFAULT_METRICS,
     top: int = 1,
-    recipe: Any = "small",
+    recipe: Any = None,
     validation: float = VALIDATION,
     seed: int = 0,
     device: str = "auto",
@@ -128,7 +112,9 @@ def run(
         method: How to distil.
         metrics: Metrics of the ranking; the first decides.
         top: How many of the best teachers to try.
-        recipe: How to train: a name of `RECIPES` or a `Recipe`.
+        recipe: How to train: a name of `RECIPES` or a `Recipe`; by default "patient" where there are fewer than 100
+            training images a class and `options` say nothing of epochs or mixing, "small" otherwise. Beside a patient
+            plain student a short one is trained, and the better counts: teachers must not gain by spoiling it.
         validation: The share of each training class that is held out.
         seed: Decides the held-out part, weights, data order and augmentation.
         device: "auto", "cpu", "cuda", …
@@ -145,44 +131,40 @@ def run(
     zoo = zoo if isinstance(zoo, Zoo) else Zoo(os.fspath(zoo))
     task = task if isinstance(task, Task) else Task(task)
     # All that can be known to be wrong is told before the ranking, not after it.
+    smaller, held = task.split_validation(validation, seed)
+    judged = Task.from_splits(smaller.train, held, task.classes, f"{task.name} (validation)")
+    told, recipe = choose_recipe(recipe, judged, options)
     chosen = check_call(method, recipe, options, task.kind)
     if unlabelled is not None and method in SCHEDULES:
         raise takes_no_unlabelled(method)
     extra = None if unlabelled is None else extra_samples(unlabelled, chosen.method)
-    smaller, held = task.split_validation(validation, seed)
     asked = {"device": _torch_name(device), "trust_code": trust_code, **(rank_options or {})}
     fitting = Fitting.of(chosen, student, task, special=method == "sftn")
     fitting.check_any(zoo, choose_teachers(zoo, asked.get("teachers")))
     folder = _begin(Path(out), resume)
-    for sentence in cut_to_squares(task.train, task.kind, chosen.recipe.image_size):
+    for sentence in (*told, *cut_to_squares(task.train, task.kind, chosen.recipe.image_size)):
         notify(sentence)
     ranking = rank(zoo, task, metrics, **asked)
     write_atomically(folder / "ranking.json", ranking.to_json().encode())
     leaders = _leaders(ranking, top)
     fitting.check_all(zoo, leaders, [row.name for row in ranking.rows])
-    verdict = [_said(notify, _ranked(ranking, leaders))]
-    verdict += [
-        _said(notify, sentence) for sentence in _warnings(zoo, task, ranking, leaders, device, trust_code)
-    ]
+    verdict = [_said(notify, ranked_sentence(ranking, leaders))]
+    useless = no_better_than_nothing(zoo, task, ranking, leaders, asked["device"], trust_code)
+    verdict += [_said(notify, sentence) for sentence in useless]
 
-    judged = Task.from_splits(smaller.train, held, task.classes, f"{task.name} (validation)")
-    shared = {"recipe": recipe, "seed": seed, "device": device, "resume": resume}
-    for sentence in _advice(judged, recipe, options):
-        notify(sentence)
+    shared = {"student": student, "seed": seed, "device": device, "resume": resume}
     notify(f"training {student} without a teacher, to compare with")
-    plain = _recipe_part(options)
-    if extra is not None:  # as many steps as the others have, or they would gain by their number alone
-        epochs = resolve_recipe(recipe, plain).epochs
-        plain["epochs"] = epochs_alone(epochs, smaller.train, extra)
-    trials = [_trial(train, folder / PLAIN, None, judged, student=student, **shared, **plain)]
+    alone, sentences = plain_student(folder, judged, recipe, options, extra, shared)
+    verdict += [_said(notify, sentence) for sentence in sentences]
+    trials = [alone]
     for name in leaders:
         notify(f"distilling {name} by {method}")
         given = {"teacher": _teacher(zoo, name, trust_code), "method": method, "unlabelled": extra}
         path = folder / f"from-{name}"
-        trials.append(_trial(distill, path, name, judged, student=student, **given, **shared, **options))
-    kept = max(trials, key=lambda trial: (trial.validation_accuracy, trial.teacher is not None))
-    tested = {trial.path: score_run(trial.path, task, device) for trial in (kept, trials[0])}
-    verdict += [_said(notify, sentence) for sentence in _outcome(kept, trials, tested)]
+        trials.append(trial(distill, path, name, judged, recipe=recipe, **given, **shared, **options))
+    kept = max(trials, key=lambda one: (one.validation_accuracy, one.teacher is not None))
+    tested = {one.path: score_run(one.path, task, device) for one in (kept, trials[0])}
+    verdict += [_said(notify, sentence) for sentence in outcome(kept, trials, tested)]
     _keep(kept, folder)
     result = PipelineResult(
         model=kept.result.model, teacher=kept.teacher, accuracy=tested[kept.path].accuracy,
@@ -223,76 +205,6 @@ def _torch_name(device: str) -> str:
 def _leaders(ranking: Ranking, top: int) -> list[str]:
     _ = ranking.best  # raises with the reasons where no teacher has a rank
     return [row.name for row in ranking.rows if row.rank is not None and row.rank <= top]
-
-
-def _recipe_part(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that are settings of the recipe: the plain student has no method to take the others."""
-    return {name: value for name, value in options.items() if name in RECIPE_FIELDS}
-
-
-def _trial(how: Callable[..., Result], path: Path, name: str | None, task: Task, **options: Any) -> Trial:
-    result = how(task=task, out=path, **options)
-    return Trial(name, result.accuracy, path, result)  # the task's test split is the held-out part
-
-
-def _warnings(
-    zoo: Zoo, task: Task, ranking: Ranking, leaders: Sequence[str], device: str, trust_code: bool
-) -> list[str]:
-    """Say so where the best teacher knows no more about the task than chance, or the same network untrained."""
-    score = ranking[leaders[0]].scores[ranking.metric]
-    if ranking.metric == "bridge":
-        chance = -math.log(len(task.classes))
-        worse, than = score <= (1 - MARGIN) * chance, f"than chance ({chance:.3f})"
-    elif ranking.metric == "sinkhorn":
-        teacher = zoo.load(leaders[0], trust_code=trust_code)
-        reference = untrained_score(teacher, task, device=_torch_name(device))
-        worse = reference is not None and score <= reference
-        than = f"than the same network untrained ({reference:.3f})" if worse else ""
-    else:
-        return []
-    if not worse:
-        return []
-    return [
-        f"{leaders[0]} scores {score:.3f}, no better {than}: nothing in this zoo looks useful for this task"
-    ]
-
-
-def _advice(task: Task, recipe: Any, options: Mapping[str, Any]) -> list[str]:
-    """What is worth a try with few labels, to those who left the recipe as it is by default."""
-    each = len(task.train) // len(task.classes)
-    if recipe != "small" or "mixup" in options or each >= FEW:
-        return []
-    return [
-        f"{each} images a class are few: --recipe patient takes longer and often gains more (docs/choosing.md)"
-    ]
-
-
-def _ranked(ranking: Ranking, leaders: Sequence[str]) -> str:
-    ranked = sum(row.rank is not None for row in ranking.rows)
-    failed = len(ranking.rows) - ranked
-    aside = f" ({failed} could not be assessed)" if failed else ""
-    return f"ranked {ranked} teachers by {ranking.metric}{aside}; first: {', '.join(leaders)}"
-
-
-def _outcome(kept: Trial, trials: Sequence[Trial], tested: Mapping[Path, Any]) -> list[str]:
-    plain = trials[0]
-    best = max(trials[1:], key=lambda trial: trial.validation_accuracy)
-    gap = 100 * (best.validation_accuracy - plain.validation_accuracy)
-    ours, alone = (100 * tested[trial.path].accuracy for trial in (kept, plain))
-    if kept.teacher is None:
-        return [
-            f"no teacher helped: on validation data the best of them ({best.teacher}) ends {-gap:.1f} points below "
-            f"the plain student, which is kept; it reaches {alone:.1f} % on the test split"
-        ]
-    sentences = [
-        f"kept the student of {kept.teacher}: {gap:+.1f} points on validation data against the plain student; "
-        f"on the test split {ours:.1f} % against {alone:.1f} %, one seed each"
-    ]
-    if ours < alone:
-        sentences.append(
-            f"on the test split the plain student is {alone - ours:.1f} points better; validation data did not show it"
-        )
-    return sentences
 
 
 def _said(notify: Callable[[str], None], sentence: str) -> str:

@@ -1,0 +1,80 @@
+"""The students of a run: with which recipe, and the one without a teacher that the others are held against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from preceptor.data import Split, Task
+from preceptor.data.unlabelled import epochs_alone
+from preceptor.distill.recipe import RECIPE_FIELDS, resolve_recipe
+from preceptor.distill.result import Result
+from preceptor.distill.train import train
+
+FEW = 100  # images a class
+PLAIN = "plain"
+SHORT, PATIENT = "small", "patient"  # recipes
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One student of a run: the teacher it had, and how it did on validation data."""
+
+    teacher: str | None  # None: the plain student
+    validation_accuracy: float
+    path: Path
+    result: Result
+
+
+def choose_recipe(recipe: Any, task: Task, options: Mapping[str, Any]) -> tuple[list[str], Any]:
+    """The recipe as asked for, or by the number of labels; and what there is to say about the choice."""
+    if recipe is not None:
+        return [], recipe
+    each = len(task.train) // len(task.classes)
+    if each >= FEW or {"epochs", "mixup"} & options.keys():
+        return [], SHORT
+    return [
+        f"{each} images a class are few: students train by the patient recipe (images mixed up, three times the "
+        f"epochs); --recipe {SHORT} is the short one"
+    ], PATIENT
+
+
+def plain_student(
+    folder: Path,
+    task: Task,
+    recipe: Any,
+    options: Mapping[str, Any],
+    extra: Split | None,
+    shared: Mapping[str, Any],
+) -> tuple[Trial, list[str]]:
+    """The student without a teacher; of a patient and a short one the better, and which that was."""
+    trials = []
+    for name in (recipe, SHORT) if recipe == PATIENT else (recipe,):
+        settings = _recipe_part(options)
+        if name != recipe:
+            settings.pop("mixup", None)
+        if extra is not None:  # as many steps as the others have, or they would gain by their number alone
+            settings["epochs"] = epochs_alone(resolve_recipe(name, settings).epochs, task.train, extra)
+        path = folder / (PLAIN if name == recipe else f"{PLAIN}-{name}")
+        trials.append(trial(train, path, None, task, recipe=name, **shared, **settings))
+    best = max(trials, key=lambda one: one.validation_accuracy)
+    if best is trials[0]:
+        return best, []
+    patient, short = (100 * one.validation_accuracy for one in trials)
+    return best, [
+        f"without a teacher the short recipe is better ({short:.1f} % on validation data, the patient one "
+        f"{patient:.1f} %), so that is what teachers are held against"
+    ]
+
+
+def trial(how: Callable[..., Result], path: Path, name: str | None, task: Task, **options: Any) -> Trial:
+    """Train one student and judge it on the held-out part, which is the task's test split here."""
+    result = how(task=task, out=path, **options)
+    return Trial(name, result.accuracy, path, result)
+
+
+def _recipe_part(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that are settings of the recipe: the plain student has no method to take the others."""
+    return {name: value for name, value in options.items() if name in RECIPE_FIELDS}

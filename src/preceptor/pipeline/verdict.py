@@ -1,0 +1,68 @@
+"""What a run says about its ranking and its students, in sentences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from preceptor.core import Ranking
+from preceptor.data import Task
+from preceptor.pipeline.trials import Trial
+from preceptor.rank.reference import untrained_score
+from preceptor.zoo import Zoo
+
+MARGIN = 0.02  # of the score by chance: so far above it a useless teacher may come
+
+
+def ranked_sentence(ranking: Ranking, leaders: Sequence[str]) -> str:
+    """How many were ranked, by what, and who came first."""
+    ranked = sum(row.rank is not None for row in ranking.rows)
+    failed = len(ranking.rows) - ranked
+    aside = f" ({failed} could not be assessed)" if failed else ""
+    return f"ranked {ranked} teachers by {ranking.metric}{aside}; first: {', '.join(leaders)}"
+
+
+def no_better_than_nothing(
+    zoo: Zoo, task: Task, ranking: Ranking, leaders: Sequence[str], device: str, trust_code: bool
+) -> list[str]:
+    """Say so where the best teacher knows no more about the task than chance, or the same network untrained."""
+    score = ranking[leaders[0]].scores[ranking.metric]
+    if ranking.metric == "bridge":
+        chance = -math.log(len(task.classes))
+        worse, than = score <= (1 - MARGIN) * chance, f"than chance ({chance:.3f})"
+    elif ranking.metric == "sinkhorn":
+        teacher = zoo.load(leaders[0], trust_code=trust_code)
+        reference = untrained_score(teacher, task, device=device)
+        worse = reference is not None and score <= reference
+        than = f"than the same network untrained ({reference:.3f})" if worse else ""
+    else:
+        return []
+    if not worse:
+        return []
+    return [
+        f"{leaders[0]} scores {score:.3f}, no better {than}: nothing in this zoo looks useful for this task"
+    ]
+
+
+def outcome(kept: Trial, trials: Sequence[Trial], tested: Mapping[Path, Any]) -> list[str]:
+    """Which student is kept, and what it gained over the plain one, the first of `trials`."""
+    plain = trials[0]
+    best = max(trials[1:], key=lambda trial: trial.validation_accuracy)
+    gap = 100 * (best.validation_accuracy - plain.validation_accuracy)
+    ours, alone = (100 * tested[trial.path].accuracy for trial in (kept, plain))
+    if kept.teacher is None:
+        return [
+            f"no teacher helped: on validation data the best of them ({best.teacher}) ends {-gap:.1f} points below "
+            f"the plain student, which is kept; it reaches {alone:.1f} % on the test split"
+        ]
+    sentences = [
+        f"kept the student of {kept.teacher}: {gap:+.1f} points on validation data against the plain student; "
+        f"on the test split {ours:.1f} % against {alone:.1f} %, one seed each"
+    ]
+    if ours < alone:
+        sentences.append(
+            f"on the test split the plain student is {alone - ours:.1f} points better; validation data did not show it"
+        )
+    return sentences
