@@ -112,11 +112,12 @@ def flow_chart(bridge: Bridge, pictures: Mapping[str, str]) -> str:
     left = [name for name in bridge.teacher_classes if name in kept]
     right = list(bridge.task_classes)
     row = 30 if any(name in pictures for name in right) else 22
-    height = row * max(len(left), len(right)) + 10
-    scale = row * 0.8
+    height = max(22 * len(left), row * len(right)) + 10
+    scale = max(0.8 * row, min(0.8 * height / len(right), 0.9 * height / len(left) / max(sent.values())))
     parts: list[str] = []
     tops = {("l", n): _top(i, len(left), height, sent[n] * scale) for i, n in enumerate(left)}
-    tops |= {("r", n): _top(i, len(right), height, scale) for i, n in enumerate(right)}
+    drawn = {name: sum(flow.share for flow in flows if flow.task == name) for name in right}
+    tops |= {("r", n): _top(i, len(right), height, drawn[n] * scale) for i, n in enumerate(right)}
     used: dict[tuple[str, str], float] = {}
     for number, flow in enumerate(sorted(flows, key=lambda f: (right.index(f.task), -f.share))):
         thick = max(flow.share * scale, 0.75)
@@ -136,7 +137,7 @@ def flow_chart(bridge: Bridge, pictures: Mapping[str, str]) -> str:
         middle = tops["l", name] + sent[name] * scale / 2
         parts.append(f'<text x="142" y="{middle + 4:.1f}" text-anchor="end">{escape(_short(name))}</text>')
     for name in right:
-        middle = tops["r", name] + scale / 2
+        middle = tops["r", name] + drawn[name] * scale / 2
         offset = 0
         if name in pictures:
             offset = 30

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
@@ -15,6 +16,7 @@ from preceptor.report import figures
 from preceptor.report.bridge import Bridge, likeness_order, read_bridge
 from preceptor.report.story import Run, Story
 
+PROBABLE = "bridge"  # the metric whose exponential is a probability that a reader can judge
 MATCHES = 6  # best and worst matched classes that are named
 
 
@@ -51,13 +53,25 @@ def _ranking(ranking: Ranking) -> dict[str, Any]:
             "row": row,
             "bars": {m: _share(row.scores[m], spans[m]) for m in metrics if m in row.scores},
             "chance": (ranking.confidence or {}).get(row.name),
+            "probability": _probability(row.scores.get(PROBABLE)),
             "metric_seconds": sum(row.metric_seconds.values()),
             "reason": "; ".join(row.reasons.values()),
         }
         for row in ranking.rows
     ]
     return {"metrics": metrics, "rows": rows, "agreement": ranking.agreement, "sure": ranking.confidence is not None,
-            "by": ranking.metric, "how": ranking.evidence.get("confidence")}  # fmt: skip
+            "by": ranking.metric, "how": ranking.evidence.get("confidence"),
+            "probable": PROBABLE, "guess": _guess(ranking)}  # fmt: skip
+
+
+def _probability(score: float | None) -> str | None:
+    return None if score is None else f"{100 * math.exp(score):.3g} %"
+
+
+def _guess(ranking: Ranking) -> str | None:
+    """What a blind guess gives to the right class; None where the ranking does not name the classes."""
+    classes = ranking.task.get("classes")
+    return _probability(-math.log(len(classes))) if classes else None
 
 
 def _share(value: float, values: Sequence[float]) -> float:

@@ -93,6 +93,7 @@ def read_story(
     _check_data(task, config.get("classes") or (ranking.task.get("classes") if ranking else None))
     return Story(
         title
+        or (pipeline or {}).get("title")
         or f"{name}: {'teachers and student' if ranking and runs else 'teachers' if ranking else 'student'}",
         ranking=ranking,
         runs=runs,
