@@ -27,7 +27,7 @@ def main() -> None:
             browser,
             *FLAGS,
             f"--user-data-dir={profile}",
-            "--window-size=1000,1440",
+            "--window-size=1000,1720",
             f"--screenshot={TARGET}",
             page,
         ]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,9 @@ from typer.testing import CliRunner
 import preceptor.demo
 from preceptor.cli import app
 from preceptor.cli.demo import NEXT
-from preceptor.core import PreceptorError
-from preceptor.demo import Settings, run_demo
+from preceptor.core import PreceptorError, Ranking, RankingRow
+from preceptor.demo import Settings, _dissent, run_demo
+from preceptor.demo.settings import METRICS
 from preceptor.demo.students import Arm, gain_sentence
 from preceptor.distill.losses import METHODS
 from preceptor.distill.losses.table import default_options
@@ -47,7 +50,7 @@ def test_everything_is_left_in_the_folder(told: tuple[dict[str, Any], list[str],
     assert zoo.names() == sorted(preceptor.demo.settings.TEACHERS)
     assert {name: zoo.verify(name) for name in zoo.names()} == {name: [] for name in zoo.names()}
     assert [row["rank"] for row in outcome["ranking"]] == [1, 2, 3, 4, 5, 6, 7]
-    assert set(outcome["ranking"][0]["scores"]) == {"sinkhorn", "logme", "leep", "hscore"}
+    assert set(outcome["ranking"][0]["scores"]) == {"bridge", "sinkhorn", "logme", "leep"}
     assert json.loads(json.dumps(outcome)) == outcome
     assert (folder / "runs" / "plain" / "seed-0" / "model.safetensors").exists()
 
@@ -66,8 +69,45 @@ def test_metrics_that_disagree_are_named(told: tuple[dict[str, Any], list[str], 
     rows = outcome["ranking"]
     for metric in rows[0]["scores"]:
         winner = max(rows, key=lambda row: row["scores"][metric])["name"]
-        named = any("not so" in line and metric in line and line.endswith(f" is {winner}") for line in lines)
+        named = any(metric in line and line.endswith(f" {winner} first instead") for line in lines)
         assert named == (winner != rows[0]["name"])
+
+
+@pytest.mark.parametrize(
+    ("dissenting", "sentence"),
+    [
+        (["sinkhorn"], "sinkhorn puts greek first instead"),
+        (["sinkhorn", "leep"], "sinkhorn and leep put greek first instead"),
+        (["sinkhorn", "logme", "leep"], "sinkhorn, logme and leep put greek first instead"),
+    ],
+)
+def test_dissent_is_told_in_a_sentence(dissenting: list[str], sentence: str) -> None:
+    def row(name: str, others: float) -> RankingRow:
+        mine = -1.0 if name == "letters" else -2.0
+        return RankingRow(
+            name, None, {metric: others if metric in dissenting else mine for metric in METRICS}
+        )
+
+    rows = (row("letters", -3.0), row("greek", -1.0))
+    ranking = Ranking("bridge", (replace(rows[0], rank=1), replace(rows[1], rank=2)))
+    assert _dissent(ranking) == [sentence]
+
+
+def test_the_score_is_told_as_a_probability(told: tuple[dict[str, Any], list[str], Path]) -> None:
+    outcome, lines, _ = told
+    first = outcome["ranking"][0]
+    (line,) = (line for line in lines if line.startswith("  bridge: "))
+    assert f"the predictions of {first['name']} give the right one" in line
+    assert f" {math.exp(first['scores']['bridge']):.0%} (geometric mean), guessing 10%" in line
+
+
+def test_the_readme_has_the_numbers_of_the_table() -> None:
+    default = next(
+        line for line in str(preceptor.demo.settings.__doc__).splitlines() if "(the default)" in line
+    )
+    alone, _, letters, _ = re.findall(r"\d+\.\d", default)
+    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    assert f"({alone} % alone, {letters} % from the letters)" in readme
 
 
 def test_the_sentences_say_what_the_numbers_say(told: tuple[dict[str, Any], list[str], Path]) -> None:
@@ -99,7 +139,12 @@ def test_the_report_shows_ranking_flows_curves_and_baseline(
     assert f"{100 * outcome['students']['alone']['mean']:.1f} %" in page
     assert "which decided nothing" in page
     assert "held-out training data" not in page
+    assert "<title>Letters teach digits</title>" in page
     assert all(sentence in page for sentence in outcome["sentences"])
+    assert page.index(outcome["sentences"][-1]) < page.index(outcome["sentences"][0]), (
+        "the first teacher first"
+    )
+    assert "guessing has 10 %" in page
 
 
 def test_a_second_call_trains_nothing_and_mends_what_is_damaged(

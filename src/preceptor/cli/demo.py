@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 NEXT = """Now your own data (a folder with a folder of images for each class), with a teacher that you trust:
   preceptor zoo add zoo/ timm:resnet18 --name mine --weights mine.pth --classes cat,dog
-  preceptor rank zoo/ photos/ --metric sinkhorn --metric logme
+  preceptor rank zoo/ photos/
   preceptor run zoo/ photos/ --student mobilenet-0.5 --image-size 96 --out runs/photos"""
 
 

@@ -1,13 +1,14 @@
 """The whole story on embedded data: letters teach digits.
 
 A zoo of small networks is trained on rendered characters and ranked for the task of reading digits from a few
-noisy samples. The first and the last of the ranking, and the teacher of letters, are distilled into students,
-beside students without a teacher.
+noisy samples. The first and the last of the ranking are distilled into students, beside students without a
+teacher, and so is the teacher of letters where it is neither.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -30,6 +31,7 @@ from preceptor.zoo import Zoo
 __all__ = ["Settings", "run_demo"]
 
 Notify = Callable[[str], None]
+TITLE = "Letters teach digits"
 
 
 def run_demo(
@@ -71,7 +73,7 @@ def _tell(
     notify(f"2. Which one helps to read digits from {settings.per_class} samples of each?")
     ranking = _rank(zoo, task, folder)
     show_ranking(ranking)
-    for line in _dissent(ranking):
+    for line in (_score_in_words(ranking), *_dissent(ranking)):
         notify(f"  {line}")
     flows = _flows(ranking)
     notify("3. How letters become digits: what reaches each digit in the transport plan of letters")
@@ -83,7 +85,7 @@ def _tell(
     for line in (*map(str, arms.values()), *sentences):
         notify(f"  {line}")
     _write_story(folder, ranking, arms, sentences, settings)
-    report = write_report(folder, folder / "report.html", task=task, title="Letters teach digits")
+    report = write_report(folder, folder / "report.html", task=task)
     return {
         "folder": str(folder), "report": str(report), "task": settings.target, "seeds": seeds,
         "ranking": [{"name": row.name, "rank": row.rank, "scores": dict(row.scores)} for row in ranking.rows],
@@ -106,8 +108,18 @@ def _rank(zoo: Zoo, task: Task, folder: Path) -> Ranking:
     return ranking
 
 
+def _score_in_words(ranking: Ranking) -> str:
+    """The first teacher's score as the probability that it stands for."""
+    name = Path(ranking.best).name
+    right, guess = math.exp(ranking[name].scores["bridge"]), 1 / len(ranking.task["classes"])
+    return (
+        f"bridge: carried over to digits, the predictions of {name} give the right one {right:.0%} "
+        f"(geometric mean), guessing {guess:.0%}"
+    )
+
+
 def _dissent(ranking: Ranking) -> list[str]:
-    """Which metrics put another teacher first than the one that decides: no metric is right everywhere."""
+    """Which metrics put another teacher first than the one that decides."""
     first = Path(ranking.best).name
     others: dict[str, list[str]] = {}
     for metric in METRICS:
@@ -115,9 +127,14 @@ def _dissent(ranking: Ranking) -> list[str]:
         winner = max(scored, key=lambda row: row.scores[metric]).name if scored else first
         if winner != first:
             others.setdefault(winner, []).append(metric)
-    return [
-        f"not so {' and '.join(metrics)}: first by them is {winner}" for winner, metrics in others.items()
-    ]
+    return [_dissenting(metrics, winner) for winner, metrics in others.items()]
+
+
+def _dissenting(metrics: list[str], winner: str) -> str:
+    *others, last = metrics
+    if not others:
+        return f"{last} puts {winner} first instead"
+    return f"{', '.join(others)} and {last} put {winner} first instead"
 
 
 def _details(row: RankingRow, teller: RankingRow, keep_plan: bool) -> dict[str, Any]:
@@ -170,10 +187,11 @@ def _write_story(
     best = arms["best"]
     first = f"ranked {len(ranking.rows)} teachers by {ranking.metric}; first: {best.teacher}"
     story = {
+        "title": TITLE,
         "teacher": best.teacher,
         "accuracy": best.mean,
         "baseline_accuracy": arms["alone"].mean,
-        "verdict": [first, *sentences],
+        "verdict": [first, *reversed(sentences)],  # the first teacher before the last
         "trials": [
             {"name": arm.name, "teacher": arm.teacher, "path": str(arm.paths[0].relative_to(folder))}
             for arm in arms.values()
