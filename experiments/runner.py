@@ -16,6 +16,7 @@ from experiments.lab import Lab, save, teachers_of
 from experiments.packed import Pack
 from experiments.plan import Pace, Part, packs
 from experiments.pupils import Scene, Tutor
+from experiments.schedule import small_set
 from experiments.variants import PROBED
 
 
@@ -74,11 +75,12 @@ class Runner:
         total = 0.0
         planned = packs(todo, self.size, lambda job, stage: self.lab.stage_path(job, stage).exists())
         for parts in planned:
-            kind = self.lab.scale.kind(parts[0].job.data)
-            images = (parts[0].job.per_class or kind.per_class) * len(kind.chosen(parts[0].job.task))
-            seconds = self.pace.estimate([(p.job.student, float(images * p.job.epochs)) for p in parts])
+            job, kind = parts[0].job, self.lab.scale.kind(parts[0].job.data)
+            images = (job.per_class or kind.per_class) * len(kind.chosen(job.task))
+            epochs = small_set(images, job.epochs, job.batch, job.recipe)[1] if job.per_class else job.epochs
+            seconds = self.pace.estimate([(p.job.student, float(images * epochs)) for p in parts])
             total += seconds
-            self.log(f"{self._where(parts[0].job)}: {len(parts)} students, about {seconds:.0f} s")
+            self.log(f"{self._where(job)}: {len(parts)} students, about {seconds:.0f} s")
         missing = self.lab.missing(spec for job in todo for spec in teachers_of(job))
         self.log(f"{len(have)} of {len(jobs)} are there; {len(planned)} packs, about {total / 60:.0f} minutes, "
                  f"after {len(missing)} teachers")  # fmt: skip
