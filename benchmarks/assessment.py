@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 from common import ROOT, kept, show, write_section
-from experiments.items.fig07 import confidence
+from experiments.assessments import confidence
 
 from preceptor.data import Task
 from preceptor.demo import Settings
