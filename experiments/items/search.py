@@ -118,6 +118,9 @@ PATIENT_FEW = ("none", "centred decay 100, temperature 6", "centred 100, tempera
                "probe-kd decay", "probe-kd 4, temperature 8", "sinkhorn+probe", "sinkhorn+probe decay",
                "sinkhorn+probe decay 30, temperature 6", "sinkhorn+probe 4, temperatures 6, 8",
                "sinkhorn+probe 100, temperature 8")  # fmt: skip
+# A sixth asks whether mixed images help with all of them too: as long as the fourth, with its seed and tasks.
+MIXED = ("none", "centred decay 100, temperature 6", "centred 100, temperature 6", "probe-kd", "sinkhorn+probe",
+         "sinkhorn+probe decay 30, temperature 6", "sinkhorn+probe 100, temperature 8")  # fmt: skip
 
 
 def explicit(method: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -141,6 +144,7 @@ def jobs(scale: Scale) -> list[Job]:
     if not scale.smoke:
         plans += [(None, EPOCHS, PLAIN, task, 2, 3, LONG) for task in LONG_TASKS]
         plans += [(FEW, EPOCHS, PATIENT, task, 1, seed, PATIENT_FEW) for seed in (1, 2) for task in TASKS]
+        plans += [(None, EPOCHS, PATIENT, task, 4, 3, MIXED) for task in LONG_TASKS]
     found = []
     for per_class, epochs, recipe, task, tier, seed, chosen in plans:
         for name in chosen:
