@@ -241,9 +241,13 @@ def main():
     parser.add_argument("--size", choices=[*SIZES, "all"], default="all")
     parser.add_argument("--no-loss", action="store_true", help="leave out the converged scikit-learn fit")
     parser.add_argument("--dry-run", action="store_true", help="print only")
+    parser.add_argument("--render", action="store_true", help="only write the table from the kept numbers")
     options = parser.parse_args()
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[variable] = str(options.threads)  # before numpy is imported
+    if options.render:
+        render()
+        return
     sizes = list(SIZES) if options.size == "all" else [options.size]
     results = [
         measure(size, options.repeats, CLOCKS[options.clock], not options.no_loss and size == "cub")
@@ -251,10 +255,17 @@ def main():
     ]
     print(table(results))
     if not options.dry_run:
-        from common import keep, kept, put  # imports torch, which must not come before the threads are set
+        from common import keep  # imports torch, which must not come before the threads are set
 
         keep("ranking", {"clock": options.clock, "results": results})
-        put("ranking", section(kept("ranking")))
+        render()
+
+
+def render():
+    """The table in docs/performance.md."""
+    from common import PAGE, kept, put
+
+    put("ranking", section(kept("ranking")), PAGE)
 
 
 if __name__ == "__main__":

@@ -20,9 +20,10 @@ import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
-from common import RESULTS, evidence, put
+from common import PAGE, RESULTS, evidence, kept, put
 from sinkhorn_peers import (
     TEMPERATURE,
     TOLERANCE,
@@ -228,6 +229,7 @@ def options() -> argparse.Namespace:
     )
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--render", action="store_true", help="only write the table from the kept numbers")
     arguments = parser.parse_args()
     arguments.limit = arguments.limit or (20.0 if arguments.quick else 300.0)
     arguments.shape = arguments.shape or SHAPES[: 2 if arguments.quick else None]
@@ -236,6 +238,9 @@ def options() -> argparse.Namespace:
 
 def main() -> None:
     arguments = options()
+    if arguments.render:
+        render(kept("sinkhorn")["rows"])
+        return
     torch.set_num_threads(arguments.threads)
     warnings.simplefilter("ignore")
     rows, target = [], RESULTS / "sinkhorn.json"
@@ -248,12 +253,17 @@ def main() -> None:
     rows = merged(rows, target)
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_text(json.dumps({"rows": rows}, indent=2) + "\n")
+    render(rows)
+    print(table(rows))
+
+
+def render(rows: list[dict[str, Any]]) -> None:
+    """The table in docs/performance.md."""
     facts = [row["evidence"] for row in rows]
     commands = ", ".join(f"`{command}`" for command in dict.fromkeys(fact["command"] for fact in facts))
     load = f"{min(fact['load'][0] for fact in facts):.1f} to {max(fact['load'][0] for fact in facts):.1f}"
     machine = f"{facts[-1]['threads']} threads, torch {facts[-1]['versions']['torch']}, load {load}"
-    put("sinkhorn", f"\n{table(rows)}\n\nMade by {commands}: {machine}.\n")
-    print(table(rows))
+    put("sinkhorn", f"\n{table(rows)}\n\nMade by {commands}: {machine}.\n", PAGE)
 
 
 if __name__ == "__main__":

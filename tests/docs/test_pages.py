@@ -47,6 +47,22 @@ def test_written_pages_are_up_to_date() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.parametrize(
+    ("benchmark", "page"),
+    [("sinkhorn", "performance"), ("ranking", "performance"), ("sinkhorn_gpu", "performance"),
+     ("assessment", "metrics")],
+)  # fmt: skip
+def test_tables_of_benchmarks_are_those_of_the_kept_numbers(benchmark: str, page: str) -> None:
+    path = ROOT / "docs" / f"{page}.md"
+    before = path.read_bytes()
+    try:
+        command = [sys.executable, ROOT / "benchmarks" / f"{benchmark}.py", "--render"]
+        subprocess.run(command, check=True, cwd=ROOT)
+        assert path.read_bytes() == before
+    finally:
+        path.write_bytes(before)
+
+
 def test_the_number_of_methods_is_what_a_user_can_choose() -> None:
     from preceptor.distill.losses import METHODS
     from preceptor.distill.schedules import SCHEDULES
