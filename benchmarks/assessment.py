@@ -8,7 +8,8 @@ default, the mean of two; metrics see the 20 images. Writes a table of docs/metr
     python benchmarks/assessment.py --work FOLDER --quick     # keeps nothing
     python benchmarks/assessment.py --render                  # the table from the kept numbers
 
-Teachers, their outputs and students stay in FOLDER; what is there is not made again.
+Teachers and the accuracies of students stay in FOLDER; what is there is not made again. Metrics see the first of two
+draws.
 """
 
 from __future__ import annotations
@@ -90,16 +91,14 @@ def truth(zoo: Zoo, name: str, teacher: str | None, seed: int, epochs: int, fold
     return known[key]
 
 
-def scores_of(zoo: Zoo, name: str, teacher: str, folder: Path) -> dict[str, float]:
-    """What the metrics that train no student say; the teacher's outputs stay in a file."""
+def scores_of(zoo: Zoo, name: str, teacher: str) -> dict[str, float]:
+    """What the metrics that train no student say."""
     network, task = zoo.load(teacher), target(name, SEEDS[0])
     outputs = extract(network, task.train, fingerprint=task.fingerprint, cache=False)
     given = {
         "features": outputs.features, "labels": outputs.labels, "logits": outputs.logits,
         "classifier": network.classifier.numpy(),
     }  # fmt: skip
-    (folder / "outputs").mkdir(exist_ok=True)
-    np.savez(folder / "outputs" / f"{name}-{teacher}.npz", **given)
     judges = {name: metric for name, metric in METRICS.items() if "student_logits" not in needs(name)}
     return {name: float(how(**given)) for name, how in {**judges, "confidence": confidence}.items()}
 
@@ -129,10 +128,10 @@ def table_of(data: dict[str, Any]) -> str:
     blind = np.mean([100 * (max(a) - float(np.mean(a))) for a in data["accuracies"].values()])
     lines.append(
         f"\n{len(data['teachers'])} teachers of characters, {len(data['accuracies'])} tasks with "
-        f"{SETTINGS.per_class} images a class, two students for each pair. Means over the tasks of Pearson's, "
-        "Spearman's and Kendall's (weighted) correlation, and the regret of the first place in points; a teacher "
-        f"drawn blindly has {blind:.1f}. `confidence`, minus the entropy of the teacher's predictions, looks at no "
-        "label: a reference, not a metric."
+        f"{SETTINGS.per_class} images a class, two students for each pair, distilled by `sinkhorn`. Means over the "
+        "tasks of Pearson's, Spearman's and Kendall's (weighted) correlation, and the regret of the first place "
+        f"in points; a teacher drawn blindly has {blind:.1f}. `confidence`, minus the entropy of the teacher's "
+        "predictions, looks at no label: a reference, not a metric."
     )
     return "\n".join(lines)
 
@@ -144,7 +143,7 @@ def measure(folder: Path, quick: bool) -> dict[str, Any]:
         names, tasks, seeds = names[:3], tasks[:1], SEEDS[:1]
     epochs = 1 if quick else SETTINGS.student_epochs
     zoo = zoo_of(folder, names)
-    found = {task: [scores_of(zoo, task, name, folder) for name in names] for task in tasks}
+    found = {task: [scores_of(zoo, task, name) for name in names] for task in tasks}
     accuracies = {
         task: [float(np.mean([truth(zoo, task, n, s, epochs, folder) for s in seeds])) for n in names]
         for task in tasks

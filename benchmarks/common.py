@@ -25,7 +25,9 @@ RESULTS = ROOT / "results" / "benchmarks"
 def evidence() -> dict[str, Any]:
     """Command, commit, machine and versions of this process."""
     return {
-        "command": shlex.join(["python", f"benchmarks/{Path(sys.argv[0]).name}", *sys.argv[1:]]),
+        "command": shlex.join(
+            ["python", f"benchmarks/{Path(sys.argv[0]).name}", *map(_impersonal, sys.argv[1:])]
+        ),
         "commit": commit(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "hardware": torch.cuda.get_device_name() if torch.cuda.is_available() else processor(),
@@ -35,6 +37,11 @@ def evidence() -> dict[str, Any]:
         "python": platform.python_version(),
         "versions": {name: version(name) for name in ("torch", "numpy", "scikit-learn")},
     }
+
+
+def _impersonal(word: str) -> str:
+    """A folder of the caller's own as a word."""
+    return "FOLDER" if Path(word).is_absolute() else word
 
 
 def keep(name: str, data: dict[str, Any]) -> None:

@@ -9,10 +9,11 @@ import torch
 from PIL import Image
 
 from preceptor import Task, Zoo, run, train
-from preceptor.core import PreceptorError
+from preceptor.core import PreceptorError, Ranking, RankingRow
 from preceptor.distill.recipe import RECIPES
 from preceptor.distill.saved_run import load_run, score_run
 from preceptor.pipeline.trials import choose_recipe
+from preceptor.pipeline.verdict import no_better_than_nothing
 from preceptor.rank.reference import untrained_score
 
 RECIPE = {"recipe": "quick", "epochs": 3, "device": "cpu", "batch_size": 32}
@@ -75,18 +76,20 @@ def test_the_recipe_goes_by_the_number_of_labels(per_class, recipe, options, exp
     told, chosen = choose_recipe(recipe, blobs("ab", per_class=per_class), options)
     assert chosen == expected
     assert bool(told) == (chosen == "patient")
-    assert all(f"{per_class} images a class are few" in sentence for sentence in told)
+    assert all(f"{per_class} training vectors a class are few" in sentence for sentence in told)
 
 
+@pytest.mark.parametrize("patiently", [True, False])
 def test_beside_a_patient_plain_student_a_short_one_is_trained_and_the_better_counts(
-    zoo, tmp_path, monkeypatch
+    zoo, tmp_path, monkeypatch, patiently
 ):
     quick = {"student": "mlp-8", "device": "cpu", "report": False, "batch_size": 32}
-    monkeypatch.setitem(RECIPES, "patient", replace(RECIPES["patient"], epochs=1))  # not patient enough
-    monkeypatch.setitem(RECIPES, "small", replace(RECIPES["small"], epochs=20))
+    epochs = {"patient": 20, "small": 1} if patiently else {"patient": 1, "small": 20}
+    for name, count in epochs.items():
+        monkeypatch.setitem(RECIPES, name, replace(RECIPES[name], epochs=count))
     said: list[str] = []
     result = run(zoo, blobs("abcd", seed=7), out=tmp_path / "r", notify=said.append, **quick)
-    assert "images a class are few" in said[0]
+    assert "24 training vectors a class are few" in said[0]
     patient, short = (
         json.loads((tmp_path / "r" / name / "result.json").read_text())["accuracy"]
         for name in ("plain", "plain-small")
@@ -97,8 +100,36 @@ def test_beside_a_patient_plain_student_a_short_one_is_trained_and_the_better_co
     ]
     assert configs == [1.0, 0.0, 1.0]
     assert result.trials[0].teacher is None
-    assert result.trials[0].validation_accuracy == short > patient
-    assert any("without a teacher the short recipe is better" in sentence for sentence in result.verdict)
+    assert (patient > short) == patiently
+    assert result.trials[0].validation_accuracy == max(patient, short)
+    assert result.config["plain"] == {"plain": patient, "plain-small": short}
+    told = any("without a teacher the short recipe is better" in sentence for sentence in result.verdict)
+    assert told != patiently
+
+
+@pytest.mark.parametrize(("score", "said"), [(-1.37, "hardly better"), (-1.39, "no better"), (-1.3, None)])
+def test_what_is_said_about_scores_near_chance(zoo, score, said):
+    task = blobs("abcd")
+    row = RankingRow(name="same", rank=1, scores={"bridge": score})
+    told = no_better_than_nothing(zoo, task, Ranking(metric="bridge", rows=(row,)), ["same"], "cpu", False)
+    assert [said in sentence for sentence in told] == ([] if said is None else [True])
+
+
+def test_unlabelled_samples_of_the_task_itself_are_told_and_the_held_out_ones_are_not_trained_on(
+    zoo, tmp_path
+):
+    task, said = blobs("abcd", seed=8), []
+    options = {"student": "mlp-8", "out": tmp_path / "r", "report": False, "notify": said.append, **RECIPE}
+    run(zoo, task, unlabelled=task.train, **options)
+    assert "96 of the 96 unlabelled samples are in the training set with their labels already" in said
+    notes = json.loads((tmp_path / "r" / "from-same" / "result.json").read_text())["notes"]
+    left = 96 - len(task.split_validation(0.2, 0)[1])
+    assert notes == [
+        f"{left} of the {left} unlabelled samples are in the training set with their labels already"
+    ]
+    said.clear()
+    run(zoo, task, unlabelled=task.test, **{**options, "out": tmp_path / "s"})
+    assert any("are in the test set" in sentence for sentence in said)
 
 
 def test_the_test_split_decides_nothing(zoo, tmp_path):

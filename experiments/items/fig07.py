@@ -245,8 +245,8 @@ def _part(rows: list[dict[str, Any]], data: str, per_class: int | None, folder: 
     )
     head = [f"{data}, {images}", *(f"task {t + 1}" for t in tasks), "Pearson", "Spearman", "tau", "regret"]
     name = data if per_class is None else f"{data}-{per_class}"
-    apart = "; ".join(f"`{metric}` " + ", ".join(f"{value:.2f} ({arch})" for arch, value in found.items())
-                      for metric in SHOWN if (found := within(rows, metric)))  # fmt: skip
+    apart = "; ".join(f"`{metric}` " + ", ".join(f"{value:.2f} ({arch})" for arch, value in single.items())
+                      for metric in SHOWN if (single := within(rows, metric)))  # fmt: skip
     alone = f"Pearson among the teachers of one architecture, mean over the tasks: {apart}." if apart else ""
     return "\n\n".join(filter(None, [text, table(head, lines), alone, _draw(rows, tasks, name, folder)]))
 
@@ -257,9 +257,9 @@ def _draw(rows: list[dict[str, Any]], tasks: list[int], figure_name: str, folder
     archs = list(dict.fromkeys(row["teacher"] for row in rows))
     for line, name in zip(axes, names, strict=True):
         for axis, task in zip(line, tasks, strict=True):
-            some = [row for row in rows if row["task"] == task]
+            some = [row for row in rows if row["task"] == task and name in row["scores"]]
             values = np.array([row["scores"][name] for row in some])
-            values = (values - values.min()) / max(np.ptp(values), 1e-12)
+            values = (values - values.min(initial=np.inf)) / max(np.ptp(values) if some else 0, 1e-12)
             for row, value in zip(some, values, strict=True):
                 axis.scatter(100 * row["accuracy"], value, s=22, color=COLOURS[row["teacher_task"] % len(COLOURS)],
                              marker="*^"[archs.index(row["teacher"]) % 2])  # fmt: skip

@@ -66,7 +66,7 @@ def test_accuracies() -> None:
     assert told("25 images a class") == [f"{value:.1f} %" for value in reached("none", "patient")]
     assert told("the teacher itself") == [f"{value:.1f} %" for value in reached("finetune", None)]
     first, second, third = (f"{value:.0f}" for value in reached("none", None))
-    assert f"(alone with an ordinary recipe: {first}, {second} and {third} %)" in README
+    assert f"(an ordinary recipe takes the student alone to {first}, {second} and {third} %)" in README
 
 
 def test_what_the_first_places_lost() -> None:

@@ -67,6 +67,12 @@ def test_no_better_than_chance_without_a_relation_however_many_classes_the_teach
         assert leep(**given) > np.log(1 / 3) + 0.3
 
 
+def test_stored_centres_take_the_place_of_the_rows(inputs):
+    other = np.random.default_rng(3).normal(size=inputs["classifier"].shape)
+    expected = bridge(**{**inputs, "classifier": other})
+    assert bridge(**inputs, centers=other) == expected != bridge(**inputs)
+
+
 def test_far_costs_underflow_nowhere(inputs):
     far = {**inputs, "features": 1e4 * inputs["features"]}
     value = bridge(**far, normalize=False, epsilon=1e-3)

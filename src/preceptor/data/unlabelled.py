@@ -94,6 +94,12 @@ def overlaps(unlabelled: Split, train: Split, test: Split) -> list[str]:
     return told
 
 
+def without(unlabelled: Split, held: Split) -> Split:
+    """The unlabelled samples that are not among those which are held out to judge by."""
+    judging = set(_contents(held))
+    return unlabelled.select([k for k, known in enumerate(_contents(unlabelled)) if known not in judging])
+
+
 def _contents(split: Split) -> list[str]:
     """What tells one sample from another: the hash of its file where it has one, else that of its values."""
     if isinstance(split.store, FileStore):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from preceptor.core import PreceptorError, Ranking
 from preceptor.data import Split, Task
+from preceptor.data.unlabelled import overlaps, without
 from preceptor.distill.devices import resolve_device
 from preceptor.distill.fitting import Fitting
 from preceptor.distill.inputs import cut_to_squares
@@ -20,8 +21,8 @@ from preceptor.distill.schedules import SCHEDULES, check_call, distill, takes_no
 from preceptor.distill.train import extra_samples
 from preceptor.files import check_can_write, write_atomically
 from preceptor.metrics import DEFAULT_METRICS
-from preceptor.pipeline.trials import Trial, choose_recipe, plain_student, trial
-from preceptor.pipeline.verdict import no_better_than_nothing, outcome, ranked_sentence
+from preceptor.pipeline.trials import PATIENT, Trial, choose_recipe, plain_students, trial
+from preceptor.pipeline.verdict import better_alone, no_better_than_nothing, outcome, ranked_sentence
 from preceptor.rank.ranking import rank
 from preceptor.rank.settings import choose_teachers
 from preceptor.zoo import Teacher, Zoo
@@ -133,11 +134,15 @@ def run(
     # All that can be known to be wrong is told before the ranking, not after it.
     smaller, held = task.split_validation(validation, seed)
     judged = Task.from_splits(smaller.train, held, task.classes, f"{task.name} (validation)")
-    told, recipe = choose_recipe(recipe, judged, options)
+    told, recipe = choose_recipe(recipe, task, options)
     chosen = check_call(method, recipe, options, task.kind)
     if unlabelled is not None and method in SCHEDULES:
         raise takes_no_unlabelled(method)
-    extra = None if unlabelled is None else extra_samples(unlabelled, chosen.method)
+    extra = None
+    if unlabelled is not None:
+        everything = extra_samples(unlabelled, chosen.method)
+        told += overlaps(everything, task.train, task.test)
+        extra = without(everything, held)
     asked = {"device": _torch_name(device), "trust_code": trust_code, **(rank_options or {})}
     fitting = Fitting.of(chosen, student, task, special=method == "sftn")
     fitting.check_any(zoo, choose_teachers(zoo, asked.get("teachers")))
@@ -153,10 +158,11 @@ def run(
     verdict += [_said(notify, sentence) for sentence in useless]
 
     shared = {"student": student, "seed": seed, "device": device, "resume": resume}
-    notify(f"training {student} without a teacher, to compare with")
-    alone, sentences = plain_student(folder, judged, recipe, options, extra, shared)
-    verdict += [_said(notify, sentence) for sentence in sentences]
-    trials = [alone]
+    twice = " (twice: patiently, and the short way)" if recipe == PATIENT else ""
+    notify(f"training {student} without a teacher, to compare with{twice}")
+    plain = plain_students(folder, judged, recipe, options, extra, shared)
+    verdict += [_said(notify, sentence) for sentence in better_alone(plain)]
+    trials = [max(plain.values(), key=lambda one: one.validation_accuracy)]
     for name in leaders:
         notify(f"distilling {name} by {method}")
         given = {"teacher": _teacher(zoo, name, trust_code), "method": method, "unlabelled": extra}
@@ -171,7 +177,8 @@ def run(
         baseline_accuracy=tested[trials[0].path].accuracy, ranking=ranking, trials=tuple(trials),
         verdict=tuple(verdict), path=folder,
         config={"zoo": zoo.url, "task": task.name, "student": student, "method": method, "top": top, "seed": seed,
-                "validation": validation, "fingerprint": task.fingerprint},
+                "validation": validation, "fingerprint": task.fingerprint,
+                "plain": {name: one.validation_accuracy for name, one in plain.items()}},
     )  # fmt: skip
     write_atomically(folder / "pipeline.json", json.dumps(result.to_json(), indent=2).encode())
     if report:

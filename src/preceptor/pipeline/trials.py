@@ -36,21 +36,21 @@ def choose_recipe(recipe: Any, task: Task, options: Mapping[str, Any]) -> tuple[
     if each >= FEW or {"epochs", "mixup"} & options.keys():
         return [], SHORT
     return [
-        f"{each} images a class are few: students train by the patient recipe (images mixed up, three times the "
-        f"epochs); --recipe {SHORT} is the short one"
+        f"{each} training {task.kind} a class are few: students train by the patient recipe ({task.kind} mixed up, "
+        f"three times the epochs); --recipe {SHORT} is the short one"
     ], PATIENT
 
 
-def plain_student(
+def plain_students(
     folder: Path,
     task: Task,
     recipe: Any,
     options: Mapping[str, Any],
     extra: Split | None,
     shared: Mapping[str, Any],
-) -> tuple[Trial, list[str]]:
-    """The student without a teacher; of a patient and a short one the better, and which that was."""
-    trials = []
+) -> dict[str, Trial]:
+    """The student without a teacher; beside a patient one a short one, since teachers must not gain by its harm."""
+    trials = {}
     for name in (recipe, SHORT) if recipe == PATIENT else (recipe,):
         settings = _recipe_part(options)
         if name != recipe:
@@ -58,15 +58,8 @@ def plain_student(
         if extra is not None:  # as many steps as the others have, or they would gain by their number alone
             settings["epochs"] = epochs_alone(resolve_recipe(name, settings).epochs, task.train, extra)
         path = folder / (PLAIN if name == recipe else f"{PLAIN}-{name}")
-        trials.append(trial(train, path, None, task, recipe=name, **shared, **settings))
-    best = max(trials, key=lambda one: one.validation_accuracy)
-    if best is trials[0]:
-        return best, []
-    patient, short = (100 * one.validation_accuracy for one in trials)
-    return best, [
-        f"without a teacher the short recipe is better ({short:.1f} % on validation data, the patient one "
-        f"{patient:.1f} %), so that is what teachers are held against"
-    ]
+        trials[path.name] = trial(train, path, None, task, recipe=name, **shared, **settings)
+    return trials
 
 
 def trial(how: Callable[..., Result], path: Path, name: str | None, task: Task, **options: Any) -> Trial:

@@ -32,17 +32,31 @@ def no_better_than_nothing(
     if ranking.metric == "bridge":
         chance = -math.log(len(task.classes))
         worse, than = score <= (1 - MARGIN) * chance, f"than chance ({chance:.3f})"
+        hardly = "hardly" if score > chance else "no"
     elif ranking.metric == "sinkhorn":
         teacher = zoo.load(leaders[0], trust_code=trust_code)
         reference = untrained_score(teacher, task, device=device)
         worse = reference is not None and score <= reference
-        than = f"than the same network untrained ({reference:.3f})" if worse else ""
+        than, hardly = f"than the same network untrained ({reference:.3f})" if worse else "", "no"
     else:
         return []
     if not worse:
         return []
     return [
-        f"{leaders[0]} scores {score:.3f}, no better {than}: nothing in this zoo looks useful for this task"
+        f"{leaders[0]} scores {score:.3f}, {hardly} better {than}: nothing in this zoo looks useful for this task"
+    ]
+
+
+def better_alone(plain: Mapping[str, Trial]) -> list[str]:
+    """Say so where the short way was the better one without a teacher; plain students by the names of their folders."""
+    if len(plain) < 2:
+        return []
+    patient, short = (100 * one.validation_accuracy for one in plain.values())
+    if short <= patient:
+        return []
+    return [
+        f"without a teacher the short recipe is better ({short:.1f} % on validation data, the patient one "
+        f"{patient:.1f} %), so that is what teachers are held against"
     ]
 
 
