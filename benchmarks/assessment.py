@@ -23,12 +23,11 @@ from typing import Any
 import numpy as np
 import torch
 from common import ROOT, kept, show, write_section
-from experiments.assessments import confidence
+from experiments.assessments import judges
 
 from preceptor.data import Task
 from preceptor.demo import Settings
 from preceptor.distill.train import train
-from preceptor.metrics import METRICS, needs
 from preceptor.metrics.quality import pearson, spearman, weighted_kendall
 from preceptor.zoo import Zoo
 from preceptor.zoo.features import extract
@@ -99,8 +98,7 @@ def scores_of(zoo: Zoo, name: str, teacher: str) -> dict[str, float]:
         "features": outputs.features, "labels": outputs.labels, "logits": outputs.logits,
         "classifier": network.classifier.numpy(),
     }  # fmt: skip
-    judges = {name: metric for name, metric in METRICS.items() if "student_logits" not in needs(name)}
-    return {name: float(how(**given)) for name, how in {**judges, "confidence": confidence}.items()}
+    return {name: float(metric(**given)) for name, metric in judges().items()}
 
 
 def quality(scores: dict[str, list[float]], accuracies: dict[str, list[float]]) -> dict[str, float]:

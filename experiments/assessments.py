@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 from scipy.special import log_softmax
 
+from preceptor.metrics import METRICS, needs
 from preceptor.metrics.quality import pearson, spearman, weighted_kendall
 
 KEY = ("data", "per_class", "task", "teacher", "teacher_task", "teacher_epochs")  # of a row of scores
@@ -47,6 +50,16 @@ def within(rows: list[dict[str, Any]], metric: str) -> dict[str, float]:
     archs = dict.fromkeys(row["teacher"] for row in rows)
     found = {arch: quality([row for row in rows if row["teacher"] == arch], metric) for arch in archs}
     return {arch: measures["pearson"] for arch, measures in found.items() if "pearson" in measures}
+
+
+def judges() -> dict[str, Callable[..., float]]:
+    """All metrics that need no trained student, the paper's also to the letter, and a reference."""
+    found = {name: metric for name, metric in METRICS.items() if "student_logits" not in needs(name)}
+    return {
+        **found,
+        "sinkhorn, not centred": partial(METRICS["sinkhorn"], center=False),
+        "confidence": confidence,
+    }
 
 
 def confidence(*, logits: np.ndarray, **_unused: Any) -> float:

@@ -15,13 +15,12 @@ import numpy as np
 from safetensors.torch import load_file
 
 from experiments import results
-from experiments.assessments import KEY, confidence, key_of, merged, quality, within
+from experiments.assessments import KEY, judges, key_of, merged, quality, within
 from experiments.book import COLOURS, NOT_RUN, Book, plain_axes, save_figure, table
 from experiments.items.fig07_paper import PEARSON
 from experiments.jobs import Job, Scale, TeacherSpec, distillation
 from experiments.lab import Lab
 from experiments.runner import done
-from preceptor.metrics import METRICS, needs
 
 NAME, TITLE = "fig07", "Fig. 7 and Tab. 11: assessment of teachers"
 ARCHS = {"cifar100": ("wrn-40-2", "resnet-18"), "cub200": ("mobilenet-1.0", "resnet-18")}
@@ -188,20 +187,19 @@ def score(lab: Lab, data: str, per_class: int | None) -> None:
     held = np.load(compact_path(lab, data))
     story = json.loads(str(held["story"]))
     there = {key_of(row): row["scores"] for row in merged(results.read(path))}
-    judges = {name: metric for name, metric in METRICS.items() if "student_logits" not in needs(name)}
-    judges["confidence"] = confidence
+    metrics = judges()
     truth = held[accuracy_key(per_class)]
     for line, task in enumerate(story["tasks"]):
         found = []
         for place, (arch, teacher_task, epochs) in enumerate(story["teachers"]):
             key = (data, per_class, task, arch, teacher_task, epochs)
-            missing = [name for name in judges if name not in there.get(key, ())]
+            missing = [name for name in metrics if name not in there.get(key, ())]
             if not missing:
                 continue
             given = on_task(held, place, story["chosen"][str(task)], per_class)
             found.append({
                 **dict(zip(KEY, key, strict=True)),
-                "scores": {name: float(judges[name](**given)) for name in missing},
+                "scores": {name: float(metrics[name](**given)) for name in missing},
                 "accuracy": float(truth[line, place]), "alone": float(truth[line, -1]),
                 "samples": len(given["labels"]), "seed": 0,
             })  # fmt: skip
