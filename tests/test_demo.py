@@ -107,7 +107,7 @@ def test_the_readme_has_the_numbers_of_the_table() -> None:
     )
     alone, _, letters, _ = re.findall(r"\d+\.\d", default)
     readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-    assert f"({alone} % alone, {letters} % from the letters)" in readme
+    assert f"({alone} % alone, {letters} % from the letters by `sinkhorn+probe`)" in readme
 
 
 def test_the_sentences_say_what_the_numbers_say(told: tuple[dict[str, Any], list[str], Path]) -> None:
