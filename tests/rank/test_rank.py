@@ -287,6 +287,10 @@ def test_the_pre_filter_keeps_the_winner_and_explains_the_others(zoo_folder, tmp
         ({"engine": "spark"}, "no engine 'spark'; there are local and ray"),
         ({"teachers": ["sam"]}, "no teacher 'sam' in .*; near are same"),
         ({"options": {"leep": {}}}, "options for 'leep', which is not among the metrics bridge, sinkhorn"),
+        (
+            {"options": {"bridge": {"epsilom": 1.0}}},
+            "'bridge' has no option 'epsilom'; it has epsilon, temperature",
+        ),
         ({"memory_limit": "lots"}, "memory limit 'lots' is no size; write it as 800M or 4GB"),
     ],
 )

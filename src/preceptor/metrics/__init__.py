@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 from preceptor.core import PreceptorError
 from preceptor.metrics.bridge import bridge, bridge_values
+from preceptor.metrics.class_costs import paired_classes
 from preceptor.metrics.gbc import gbc
 from preceptor.metrics.hscore import hscore
 from preceptor.metrics.knn import knn
@@ -67,6 +68,26 @@ def needs(name: str) -> tuple[str, ...]:
     return tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty)
 
 
+_PARTS: dict[str, tuple[Callable[..., object], ...]] = {  # where a metric's keywords go on to
+    "bridge": (bridge_values, paired_classes),
+    "sinkhorn": (sinkhorn_assessment, paired_classes),
+    "sinkhorn-single": (sinkhorn_between, paired_classes),
+    "sinkhorn-exact": (sinkhorn_between, paired_classes),
+}
+_GIVEN = {"classifier", "centers", "student_classes"}  # by the ranking, not by the user
+
+
+def options_of(name: str) -> tuple[str, ...]:
+    """The settings of a metric."""
+    found: dict[str, None] = {}
+    for part in (METRICS[name], *_PARTS.get(name, ())):
+        parameters = inspect.signature(part).parameters.values()
+        found.update(
+            {p.name: None for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is not p.empty}
+        )
+    return tuple(option for option in found if option not in _GIVEN)
+
+
 __all__ = [
     "DEFAULT_METRICS",
     "METRICS",
@@ -83,6 +104,7 @@ __all__ = [
     "nce",
     "needs",
     "nleep",
+    "options_of",
     "otce",
     "parc",
     "probe",

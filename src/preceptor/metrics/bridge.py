@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
 from preceptor.core import PreceptorError
-from preceptor.metrics.class_costs import class_costs, complete_labels
-from preceptor.metrics.inputs import Array, as_labels, as_matrix
+from preceptor.metrics.class_costs import paired_classes
+from preceptor.metrics.inputs import Array
 from preceptor.metrics.sinkhorn import EPSILON, TEMPERATURE
 
 
@@ -32,7 +31,7 @@ def bridge(*, features: Any, labels: Any, logits: Any, classifier: Any, **option
         labels: (N,) of the student's classes; every class needs a sample, or it has no centre.
         logits: (N, C_T) of the teacher.
         classifier: (C_T, d) rows of the teacher's last layer.
-        **options: those of `bridge_values`.
+        **options: those of `bridge_values` and of `paired_classes`.
     """
     return float(
         bridge_values(
@@ -41,45 +40,21 @@ def bridge(*, features: Any, labels: Any, logits: Any, classifier: Any, **option
     )
 
 
-def bridge_values(
-    *,
-    features: Any,
-    labels: Any,
-    logits: Any,
-    classifier: Any = None,
-    centers: Any = None,
-    epsilon: float = EPSILON,
-    temperature: float = TEMPERATURE,
-    normalize: bool = True,
-    center: bool = True,
-    student_classes: Sequence[str] | None = None,
-    **_unused: Any,
-) -> Array:
+def bridge_values(*, epsilon: float = EPSILON, temperature: float = TEMPERATURE, **teacher: Any) -> Array:
     """The parts whose mean is `bridge`: log q_i(y_i) of each sample, (N,).
 
     Args:
-        features: (N, d), as for `bridge`.
-        labels: (N,)
-        logits: (N, C_T)
-        classifier: (C_T, d)
-        centers: (C_T, d) centres of the teacher's classes; where they are given they replace the rows.
         epsilon: weight of the entropy: how widely a teacher class spreads over the task's.
         temperature: of the teacher's softmax.
-        normalize: put both sides' centres on the unit sphere.
-        center: subtract each side's mean centre first, as in `sinkhorn_assessment`.
-        student_classes: names for the error that a class without samples raises; they also set C_S.
+        **teacher: `features`, `labels`, `logits`, `classifier` and what else `paired_classes` takes.
     """
     if not (temperature > 0 and epsilon > 0):
         raise PreceptorError(f"temperature is {temperature}, epsilon {epsilon}; expected positive numbers")
-    features = as_matrix(features, "features")
-    logits = as_matrix(logits, "logits", rows=len(features))
-    labels = complete_labels(as_labels(labels, len(features)), student_classes)
-    classes = int(labels.max()) + 1
-    cost = class_costs(features, labels, classes, classifier, centers, logits.shape[1], normalize, center)
-    spread = torch.log_softmax(-cost / epsilon, dim=1)  # (C_T, C_S), log of T_mn / p_m
-    values = np.empty(len(labels))
-    for label in range(classes):
-        rows = np.flatnonzero(labels == label)
-        predicted = torch.log_softmax(torch.from_numpy(logits[rows]).double() / temperature, dim=1)
+    given = paired_classes(**teacher)
+    spread = torch.log_softmax(-given.cost / epsilon, dim=1)  # (C_T, C_S), log of T_mn / p_m
+    values = np.empty(len(given.labels))
+    for label in range(given.classes):
+        rows = np.flatnonzero(given.labels == label)
+        predicted = torch.log_softmax(torch.from_numpy(given.logits[rows]).double() / temperature, dim=1)
         values[rows] = torch.logsumexp(predicted + spread[:, label], dim=1).numpy()
     return values

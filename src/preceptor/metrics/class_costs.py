@@ -3,45 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from preceptor.core import PreceptorError
-from preceptor.metrics.inputs import Array, as_matrix, class_sums
+from preceptor.metrics.inputs import Array, as_labels, as_matrix, class_sums
 
 
-def complete_labels(labels: Array, names: Sequence[Any] | None) -> Array:
-    """The labels, if every class has a sample; a class without one has no centre in Eq. (6)."""
-    classes = int(labels.max()) + 1 if names is None else len(names)
-    if labels.max() >= classes:
-        raise PreceptorError(f"labels go up to {labels.max()}; expected less than {classes}, the class count")
-    absent = np.flatnonzero(np.bincount(labels, minlength=classes) == 0)
-    if len(absent):
-        name = int(absent[0]) if names is None else names[int(absent[0])]
-        raise PreceptorError(
-            f"class {name!r} has no sample ({len(absent)} of {classes} classes have none), so it has no "
-            f"centre; add samples of it or leave it out of the task"
-        )
-    return labels
+class Paired(NamedTuple):
+    """A teacher's outputs on a task, and how far its classes are from the task's."""
+
+    features: Array  # (N, d)
+    logits: Array  # (N, C_T)
+    labels: Array  # (N,)
+    classes: int  # C_S
+    cost: Tensor  # (C_T, C_S) M of Eq. (7), in float64
 
 
-def class_costs(
-    features: Array,
-    labels: Array,
-    classes: int,
-    classifier: Any,
-    centers: Any,
-    teacher_classes: int,
-    normalize: bool,
-    center: bool,
-) -> Tensor:
-    """M of Eq. (7), in float64, from the centres of Eq. (6) and of Eq. (8) or the teacher's own."""
+def paired_classes(
+    *,
+    features: Any,
+    labels: Any,
+    logits: Any,
+    classifier: Any = None,
+    centers: Any = None,
+    normalize: bool = True,
+    center: bool = True,
+    student_classes: Sequence[Any] | None = None,
+    **_unused: Any,
+) -> Paired:
+    """Check a teacher's outputs and measure the costs between the two sets of classes.
+
+    Args:
+        features: (N, d) of the teacher on the student's training set.
+        labels: (N,) of the student's classes; every class needs a sample, or it has no centre.
+        logits: (N, C_T) of the teacher.
+        classifier: (C_T, d) rows of the teacher's last layer; they stand for its class centres, Eq. (8).
+        centers: (C_T, d) centres of the teacher's classes; where they are given they replace the rows.
+        normalize: put both sides' centres on the unit sphere: Eq. (6) and (8) taken literally mix a sphere with raw
+            features.
+        center: subtract each side's mean centre first. The paper does not; rectified features and classifier
+            rows have means that lie apart, and their distance, the same for all pairs, drowns the rest
+            (docs/metrics.md has the comparison).
+        student_classes: names for the error that a class without samples raises; they also set C_S.
+    """
+    features = as_matrix(features, "features")
+    logits = as_matrix(logits, "logits", rows=len(features))
+    labels = as_labels(labels, len(features))
+    classes = int(labels.max()) + 1 if student_classes is None else len(student_classes)
+    _check_complete(labels, classes, student_classes)
     name = "classifier" if centers is None else "centers"
     teacher = as_matrix(
-        classifier if centers is None else centers, name, rows=teacher_classes, columns=features.shape[1]
+        classifier if centers is None else centers, name, rows=logits.shape[1], columns=features.shape[1]
     ).astype(np.float64)
     counts = np.bincount(labels, minlength=classes)
     student = class_sums(features, labels, classes) / counts[:, None]  # Eq. (6)
@@ -51,7 +67,21 @@ def class_costs(
         teacher, student = _unit_rows(teacher), _unit_rows(student)  # Eq. (8), and the student's side alike
     # The expanded square, in float64: a cost of zero comes out as 1e-8 at most, and the product is fast.
     squares = (teacher**2).sum(axis=1)[:, None] + (student**2).sum(axis=1) - 2 * teacher @ student.T
-    return torch.from_numpy(np.sqrt(np.maximum(squares, 0)))  # Eq. (7)
+    cost = torch.from_numpy(np.sqrt(np.maximum(squares, 0)))  # Eq. (7)
+    return Paired(features, logits, labels, classes, cost)
+
+
+def _check_complete(labels: Array, classes: int, names: Sequence[Any] | None) -> None:
+    """Every class needs a sample: one without has no centre in Eq. (6)."""
+    if labels.max() >= classes:
+        raise PreceptorError(f"labels go up to {labels.max()}; expected less than {classes}, the class count")
+    absent = np.flatnonzero(np.bincount(labels, minlength=classes) == 0)
+    if len(absent):
+        name = int(absent[0]) if names is None else names[int(absent[0])]
+        raise PreceptorError(
+            f"class {name!r} has no sample ({len(absent)} of {classes} classes have none), so it has no "
+            f"centre; add samples of it or leave it out of the task"
+        )
 
 
 def _unit_rows(points: Array) -> Array:

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from preceptor.core import PreceptorError
-from preceptor.metrics.class_costs import class_costs, complete_labels
-from preceptor.metrics.inputs import Array, as_labels, as_matrix
+from preceptor.metrics.class_costs import paired_classes
+from preceptor.metrics.inputs import Array, as_matrix
 from preceptor.metrics.linear_probe import STRENGTH, fit_probe, prepare
 from preceptor.metrics.scatter import scatter
 from preceptor.ot import SinkhornResult, SinkhornWarning
@@ -81,48 +81,27 @@ def sinkhorn(*, features: Any, labels: Any, logits: Any, classifier: Any, **opti
 
 def sinkhorn_assessment(
     *,
-    features: Any,
-    labels: Any,
-    logits: Any,
-    classifier: Any = None,
-    centers: Any = None,
     epsilon: float = EPSILON,
     temperature: float = TEMPERATURE,
-    normalize: bool = True,
-    center: bool = True,
     strength: float = STRENGTH,
     probe_tolerance: float = 0.01,
     tolerance: float = 1e-3,
-    student_classes: Sequence[str] | None = None,
-    **_unused: Any,
+    **teacher: Any,
 ) -> Assessment:
     """Fit a probe to the teacher's features and transport the teacher's predictions to the probe's.
 
     Args:
-        features: (N, d) of the teacher on the student's training set.
-        labels: (N,) of the student's classes; every class needs a sample, or it has no centre.
-        logits: (N, C_T) of the teacher.
-        classifier: (C_T, d) rows of the teacher's last layer; they stand for its class centres, Eq. (8).
-        centers: (C_T, d) centres of the teacher's classes; where they are given they replace the rows.
         epsilon: weight of the entropy.
         temperature: of both softmaxes.
-        normalize: put both sides' centres on the unit sphere (notes, item 2).
-        center: subtract each side's mean centre first. The paper does not; rectified features and classifier
-            rows have means that lie apart, and their distance, the same for all pairs, drowns the rest
-            (docs/metrics.md has the comparison).
         strength: of the probe's fit, scikit-learn's C; see `preceptor.metrics.linear_probe`.
         probe_tolerance: bound on the probe's loss above its minimum, as a share of it. 0.01 moves the score
             by a tenth of a percent or so.
         tolerance: L1 marginal error of the plans. The value is off by less than its square in practice, being
             stationary at the solution.
-        student_classes: names for the error that a class without samples raises; they also set C_S.
+        **teacher: `features`, `labels`, `logits`, `classifier` and what else `paired_classes` takes.
     """
-    features = as_matrix(features, "features")
-    logits = as_matrix(logits, "logits", rows=len(features))
-    labels = complete_labels(as_labels(labels, len(features)), student_classes)
-    classes = int(labels.max()) + 1
+    features, logits, labels, classes, cost = paired_classes(**teacher)
     values, moments = scatter(features, labels, classes)
-    cost = class_costs(features, labels, classes, classifier, centers, logits.shape[1], normalize, center)
     probe = fit_probe(prepare(values, moments), labels, strength=strength, tolerance=probe_tolerance)
     parts = _transport(logits, probe.logits.numpy(), cost, epsilon, temperature, tolerance)
     accuracy = float((probe.logits.argmax(dim=1).numpy() == labels).mean())
@@ -131,32 +110,23 @@ def sinkhorn_assessment(
 
 def sinkhorn_between(
     *,
-    features: Any,
-    labels: Any,
-    logits: Any,
-    classifier: Any,
     student_logits: Any,
-    centers: Any = None,
     epsilon: float = EPSILON,
     temperature: float = TEMPERATURE,
-    normalize: bool = True,
-    center: bool = True,
     tolerance: float = 1e-3,
     student_classes: Sequence[str] | None = None,
-    **_unused: Any,
+    **teacher: Any,
 ) -> Assessment:
     """Transport the teacher's predictions to those of a trained student instead of a probe's.
 
     With a student trained without the teacher this is Approximation I, with one distilled from the teacher
     Eq. (24) itself. Arguments as for `sinkhorn_assessment`.
     """
-    features = as_matrix(features, "features")
-    logits = as_matrix(logits, "logits", rows=len(features))
-    student_logits = as_matrix(student_logits, "student_logits", rows=len(features))
-    classes = student_logits.shape[1]
-    labels = complete_labels(as_labels(labels, len(features)), student_classes or range(classes))
-    cost = class_costs(features, labels, classes, classifier, centers, logits.shape[1], normalize, center)
-    parts = _transport(logits, student_logits, cost, epsilon, temperature, tolerance)
+    student_logits = as_matrix(student_logits, "student_logits")
+    names = student_classes or range(student_logits.shape[1])
+    given = paired_classes(student_classes=names, **teacher)
+    student_logits = as_matrix(student_logits, "student_logits", rows=len(given.features))
+    parts = _transport(given.logits, student_logits, given.cost, epsilon, temperature, tolerance)
     return Assessment(*parts, None, None)
 
 

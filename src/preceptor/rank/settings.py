@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from preceptor.core import PreceptorError
-from preceptor.metrics import METRICS
+from preceptor.metrics import METRICS, options_of
 from preceptor.rank.engine_local import run_local
 from preceptor.rank.engine_ray import ray_session
 from preceptor.rank.students import STUDENT_METRICS
@@ -79,4 +79,10 @@ def check_options(
         raise PreceptorError(
             f"options for {strange[0]!r}, which is not among the metrics {', '.join(metrics)}"
         )
+    for metric, values in options.items():
+        known = options_of(metric)
+        unknown = sorted(set(values) - set(known))
+        if unknown:
+            has = f"it has {', '.join(known)}" if known else "it has none"
+            raise PreceptorError(f"metric {metric!r} has no option {unknown[0]!r}; {has}")
     return {metric: dict(values) for metric, values in options.items()}
