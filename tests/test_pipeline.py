@@ -127,6 +127,12 @@ def test_unlabelled_samples_of_the_task_itself_are_told_and_the_held_out_ones_ar
     assert notes == [
         f"{left} of the {left} unlabelled samples are in the training set with their labels already"
     ]
+    judging = task.split_validation(0.2, 0)[1]
+    with pytest.raises(
+        PreceptorError, match="all 20 unlabelled samples are among those held out to judge by"
+    ):
+        run(zoo, task, unlabelled=judging, **{**options, "out": tmp_path / "t"})
+    assert not (tmp_path / "t").exists()
     said.clear()
     run(zoo, task, unlabelled=task.test, **{**options, "out": tmp_path / "s"})
     assert any("are in the test set" in sentence for sentence in said)

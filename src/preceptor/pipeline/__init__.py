@@ -12,16 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from preceptor.core import PreceptorError, Ranking
 from preceptor.data import Split, Task
-from preceptor.data.unlabelled import overlaps, without
 from preceptor.distill.devices import resolve_device
 from preceptor.distill.fitting import Fitting
 from preceptor.distill.inputs import cut_to_squares
 from preceptor.distill.saved_run import score_run
 from preceptor.distill.schedules import SCHEDULES, check_call, distill, takes_no_unlabelled
-from preceptor.distill.train import extra_samples
 from preceptor.files import check_can_write, write_atomically
 from preceptor.metrics import DEFAULT_METRICS
-from preceptor.pipeline.trials import PATIENT, Trial, choose_recipe, plain_students, trial
+from preceptor.pipeline.trials import PATIENT, Trial, choose_recipe, further_samples, plain_students, trial
 from preceptor.pipeline.verdict import better_alone, no_better_than_nothing, outcome, ranked_sentence
 from preceptor.rank.ranking import rank
 from preceptor.rank.settings import choose_teachers
@@ -138,11 +136,10 @@ def run(
     chosen = check_call(method, recipe, options, task.kind)
     if unlabelled is not None and method in SCHEDULES:
         raise takes_no_unlabelled(method)
-    extra = None
-    if unlabelled is not None:
-        everything = extra_samples(unlabelled, chosen.method)
-        told += overlaps(everything, task.train, task.test)
-        extra = without(everything, held)
+    extra, known = (
+        (None, []) if unlabelled is None else further_samples(unlabelled, chosen.method, task, held)
+    )
+    told += known
     asked = {"device": _torch_name(device), "trust_code": trust_code, **(rank_options or {})}
     fitting = Fitting.of(chosen, student, task, special=method == "sftn")
     fitting.check_any(zoo, choose_teachers(zoo, asked.get("teachers")))

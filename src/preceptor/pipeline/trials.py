@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from preceptor.core import PreceptorError
 from preceptor.data import Split, Task
-from preceptor.data.unlabelled import epochs_alone
+from preceptor.data.unlabelled import epochs_alone, overlaps, without
+from preceptor.distill.losses import Method
 from preceptor.distill.recipe import RECIPE_FIELDS, resolve_recipe
 from preceptor.distill.result import Result
-from preceptor.distill.train import train
+from preceptor.distill.train import extra_samples, train
 
 FEW = 100  # images a class
 PLAIN = "plain"
@@ -39,6 +42,19 @@ def choose_recipe(recipe: Any, task: Task, options: Mapping[str, Any]) -> tuple[
         f"{each} training {task.kind} a class are few: students train by the patient recipe ({task.kind} mixed up, "
         f"three times the epochs); --recipe {SHORT} is the short one"
     ], PATIENT
+
+
+def further_samples(
+    unlabelled: Split | Task | str | os.PathLike[str], method: type[Method], task: Task, held: Split
+) -> tuple[Split, list[str]]:
+    """The unlabelled samples without those that are held out to judge by; and which of them the task has as well."""
+    everything = extra_samples(unlabelled, method)
+    found = without(everything, held)
+    if not len(found):
+        raise PreceptorError(
+            f"all {len(everything)} unlabelled samples are among those held out to judge by; give others"
+        )
+    return found, overlaps(everything, task.train, task.test)
 
 
 def plain_students(
