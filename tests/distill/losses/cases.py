@@ -12,6 +12,14 @@ from torch import Tensor
 from preceptor.core import ModelOutput, Outputs
 from preceptor.distill.losses import METHODS, Context, Method, Step
 
+NAMES = sorted(METHODS)
+SAME = [name for name in NAMES if "same-classes" in METHODS[name].needs]
+TAUGHT = [name for name in NAMES if "teacher" in METHODS[name].needs]
+MAPS = [name for name in NAMES if "maps" in METHODS[name].needs]
+# The transport solver decides on the host when to stop; mgd solves its assignment there.
+WAITING = {"sinkhorn", "sinkhorn+probe", "wcord", "mgd"}
+
+
 STUDENT_CLASSES = ("cat", "dog", "owl")
 SAME_CLASSES = ("owl", "cat", "dog")
 OTHER_CLASSES = ("car", "owl", "ship", "tram")
@@ -121,4 +129,16 @@ def with_padding(name: str, step: Step, extra: int = 2) -> Step:
         indices=torch.cat([step.indices, torch.zeros(extra, dtype=torch.long)]),
         student=student,
         teacher=teacher,
+    )
+
+
+def cast(step: Step, dtype: torch.dtype) -> Step:
+    """The step with outputs of another precision."""
+
+    def output(out: ModelOutput) -> ModelOutput:
+        return ModelOutput(tuple(m.to(dtype) for m in out.maps), out.features.to(dtype), out.logits.to(dtype))
+
+    assert step.teacher is not None
+    return replace(
+        step, student=output(step.student), teacher=output(step.teacher), targets=step.targets.float()
     )

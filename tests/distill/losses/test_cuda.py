@@ -8,8 +8,7 @@ import torch
 
 from preceptor.core import ModelOutput
 from preceptor.distill.losses import METHODS, Step
-from tests.distill.losses.cases import make_context, make_step
-from tests.distill.losses.test_contract import NAMES, SAME, WAITING, cast
+from tests.distill.losses.cases import NAMES, SAME, WAITING, cast, make_context, make_step
 
 pytestmark = [
     pytest.mark.gpu,
