@@ -225,6 +225,15 @@ class SyntheticScores:
         return np.array(table)[:, 0], np.array(table)[:, 1:].T
 
 
+# metric, zoos, teachers in each, samples
+PREFILTERS = [
+    ("bridge", 100, 100, 3000),
+    ("leep", 100, 100, 3000),
+    ("leep", 3, 1000, 5000),
+    ("sinkhorn", 100, 12, 900),
+]
+
+
 def prefilter(metric: str, zoos: int, teachers: int, samples: int) -> dict[str, Any]:
     """How often the full winner survives, and the share of forward passes saved."""
     same, saved, start = 0, [], time.perf_counter()
@@ -255,6 +264,9 @@ def main() -> None:
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4, 8])
     parser.add_argument("--teachers", type=int, nargs="+", default=[1000, 10_000])
     parser.add_argument("--parts", nargs="+", default=["ray", "growth", "cached", "prefilter"])
+    parser.add_argument(
+        "--metrics", nargs="+", default=["bridge", "leep", "sinkhorn"], help="of the pre-filter"
+    )
     arguments = parser.parse_args()
     from common import RESULTS, keep, kept, show  # beside this script; tests import its parts from elsewhere
 
@@ -268,11 +280,9 @@ def main() -> None:
         if "cached" in arguments.parts:
             result["cached"] = cached([200, 400, 1000], Path(folder))
         if "prefilter" in arguments.parts:
-            result["prefilter"] = [
-                prefilter("leep", zoos=100, teachers=100, samples=3000),
-                prefilter("leep", zoos=3, teachers=1000, samples=5000),
-                prefilter("sinkhorn", zoos=100, teachers=12, samples=900),
-            ]
+            earlier = [row for row in result.get("prefilter", []) if row["metric"] not in arguments.metrics]
+            chosen = [setting for setting in PREFILTERS if setting[0] in arguments.metrics]
+            result["prefilter"] = [*(prefilter(*setting) for setting in chosen), *earlier]
     keep("rank_scale", result)
     show("rank_scale", table(result))
     print(table(result))

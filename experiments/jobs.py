@@ -98,7 +98,7 @@ class Job:
     per_class: int | None = None  # labelled images a class; all of them where None
     split: str = "test"  # what is evaluated: test, or validation images taken from train
     variant: str | None = None  # the name in tables, where it is not the method's
-    recipe: str = PLAIN  # or PATIENT, for few images a class
+    recipe: str = PLAIN  # or another of schedule.py
     tier: int = 0  # jobs of a lower tier run first
     keep: bool = False  # the student's weights, for measurements later
 

@@ -18,7 +18,7 @@ from experiments.jobs import Job, Scale, TeacherSpec
 from experiments.packed import Pack
 from experiments.passes import clean_outputs
 from experiments.pupils import Scene, Student, Tutor
-from experiments.schedule import PATIENT, Schedule, small_set
+from experiments.schedule import MIXUP, Schedule, small_set
 from experiments.variants import FINETUNE_RATE, conditional_cost, stages_of
 from preceptor import ot
 from preceptor.core import Outputs
@@ -182,8 +182,8 @@ class Lab:
         batch, epochs = job.batch, job.epochs
         if job.per_class is not None:
             batch, epochs = small_set(images, epochs, batch, job.recipe)
-        mixup = 1.0 if job.recipe == PATIENT else 0.0
-        return Schedule(epochs, batch, milestones=self.source(job.data).kind.milestones, mixup=mixup)
+        milestones = self.source(job.data).kind.milestones
+        return Schedule(epochs, batch, milestones=milestones, mixup=MIXUP[job.recipe])
 
     def tutor(self, job: Job, train: Images) -> Tutor:
         """The job's teacher, having seen the training set."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from experiments.jobs import Job
 from experiments.variants import stages_of
+from preceptor.files import write_atomically
 
 # Seconds for one pass of one student over one image in training, teacher included, on one H200 (packs of 16).
 GUESSES = {"wrn-16-1": 3.7e-6, "wrn-16-2": 8e-6, "wrn-40-1": 1.1e-5, "wrn-40-2": 2.2e-5, "resnet-18": 3e-5,
@@ -104,4 +105,4 @@ class Pace:
     def _save(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         held = {"paces": self.paces, "setup": self.setup, "eager": self.eager}
-        self.path.write_text(json.dumps(held, indent=1) + "\n")
+        write_atomically(self.path, (json.dumps(held, indent=1) + "\n").encode())  # others may be reading

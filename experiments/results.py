@@ -74,14 +74,13 @@ def read(path: Path) -> list[dict[str, Any]]:
 
 
 def append(path: Path, rows: Iterable[dict[str, Any]]) -> None:
-    """Add rows, each with the evidence of this process."""
+    """Add rows, each with the evidence of this process, in one write: other processes may be adding theirs."""
     path.parent.mkdir(parents=True, exist_ok=True)
     proof = evidence()
     lines = [json.dumps({**row, "evidence": proof}, sort_keys=True, allow_nan=False) + "\n" for row in rows]
     cut = path.exists() and not path.read_bytes().endswith(b"\n") and path.stat().st_size
-    with path.open("a") as file:
-        file.write(("\n" if cut else "") + "".join(lines))
-        file.flush()
+    with path.open("ab", buffering=0) as file:
+        file.write((("\n" if cut else "") + "".join(lines)).encode())
         os.fsync(file.fileno())
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from experiments.book import NOT_RUN, Book, Sample, table
 from experiments.items.fig05 import LITERAL
 from experiments.jobs import EPOCHS, Job, Scale, distillation
-from experiments.schedule import PATIENT, PLAIN
+from experiments.schedule import LIGHT, MIXED, PATIENT, PLAIN
 
 NAME, TITLE = "search", "The search for a gain at every overlap (validation images)"
 DATA, STUDENT, TEACHER = "cifar100", "wrn-16-1", "wrn-40-2"
@@ -119,8 +119,11 @@ PATIENT_FEW = ("none", "centred decay 100, temperature 6", "centred 100, tempera
                "sinkhorn+probe decay 30, temperature 6", "sinkhorn+probe 4, temperatures 6, 8",
                "sinkhorn+probe 100, temperature 8")  # fmt: skip
 # A sixth asks whether mixed images help with all of them too: as long as the fourth, with its seed and tasks.
-MIXED = ("none", "centred decay 100, temperature 6", "centred 100, temperature 6", "probe-kd", "sinkhorn+probe",
-         "sinkhorn+probe decay 30, temperature 6", "sinkhorn+probe 100, temperature 8")  # fmt: skip
+MIXTURES = {
+    MIXED: ("none", "centred decay 100, temperature 6", "sinkhorn+probe decay 30, temperature 6"),
+    LIGHT: ("none", "centred decay 100, temperature 6", "centred 100, temperature 6", "probe-kd",
+            "sinkhorn+probe decay 30, temperature 6"),
+}  # fmt: skip
 
 
 def explicit(method: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -144,7 +147,11 @@ def jobs(scale: Scale) -> list[Job]:
     if not scale.smoke:
         plans += [(None, EPOCHS, PLAIN, task, 2, 3, LONG) for task in LONG_TASKS]
         plans += [(FEW, EPOCHS, PATIENT, task, 1, seed, PATIENT_FEW) for seed in (1, 2) for task in TASKS]
-        plans += [(None, EPOCHS, PATIENT, task, 4, 3, MIXED) for task in LONG_TASKS]
+        plans += [
+            (None, EPOCHS, recipe, task, 4, 3, names)
+            for recipe, names in MIXTURES.items()
+            for task in LONG_TASKS
+        ]
     found = []
     for per_class, epochs, recipe, task, tier, seed, chosen in plans:
         for name in chosen:

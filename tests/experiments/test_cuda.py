@@ -5,7 +5,7 @@ import torch
 from experiments.packed import Pack
 from experiments.pupils import Student
 
-from experiments import sources
+from experiments import run, sources
 from preceptor.distill.losses import METHODS, Method
 from preceptor.distill.losses.method import task_loss
 from preceptor.models import build
@@ -48,3 +48,9 @@ def test_a_method_that_waits_for_the_host_is_found_and_leaves_no_trace():
     pack = Pack(students, scene(source))
     assert pack.waits_for_host() == [1]
     torch.testing.assert_close(weights(students[0]), before, atol=0, rtol=0)
+
+
+def test_no_method_of_fig_5_waits_for_the_host(tmp_path, capsys):
+    told = ["--scale", "smoke", "--no-compile", "--part", "train", "--only", "data=cifar100"]
+    assert run.main(["fig05", *told, "--work", str(tmp_path / "work"), "--results", str(tmp_path)]) == 0
+    assert "not for a graph" not in capsys.readouterr().out
