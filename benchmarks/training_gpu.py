@@ -67,7 +67,9 @@ def packed(pixels: torch.Tensor, labels: torch.Tensor, count: int, method: type,
         said = Outputs(features.numpy(), features[:, : len(CLASSES)].numpy(), labels.cpu().numpy())
         tutor = Tutor(network, CLASSES, features[: len(CLASSES)], said)
     students = [Student(_network(STUDENT, seed, pixels.device), method, tutor=tutor) for seed in range(count)]
-    return Pack(students, scene).train() / epochs / count
+    pack = Pack(students, scene)
+    pack.train()
+    return pack.seconds / epochs / count
 
 
 def _network(arch: str, seed: int, device: torch.device) -> torch.nn.Module:

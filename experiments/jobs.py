@@ -151,8 +151,7 @@ class Job:
 
     def digest(self) -> str:
         """A short name for files that belong to it."""
-        text = json.dumps([self.identity(), self.settings()], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
+        return digest([self.identity(), self.settings()])
 
     def matches(self, row: dict[str, Any]) -> bool:
         """Whether a row is this job's: an option that came later than the row does not count against it."""
@@ -163,6 +162,11 @@ class Job:
         return all(own.get(name) == value for name, value in noted.items()) and all(
             noted.get(name) == value for name, value in self.options
         )
+
+
+def digest(value: Any) -> str:
+    """A short name for what can be written as JSON."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _plain(options: dict[str, Any]) -> dict[str, Any]:

@@ -14,11 +14,12 @@ from torch import Tensor, nn
 
 from experiments import results, sources
 from experiments.images import Images
-from experiments.jobs import Job, Scale, TeacherSpec
+from experiments.jobs import Job, Scale, TeacherSpec, digest
 from experiments.packed import Pack
 from experiments.passes import clean_outputs
 from experiments.pupils import Scene, Student, Tutor
 from experiments.schedule import MIXUP, Schedule, small_set
+from experiments.sittings import Sitting
 from experiments.variants import FINETUNE_RATE, conditional_cost, stages_of
 from preceptor import ot
 from preceptor.core import Outputs
@@ -51,6 +52,11 @@ class Lab:
     def __post_init__(self) -> None:
         self._sources: dict[str, sources.Source] = {}
         self._kept: dict[tuple, Any] = {}
+
+    @property
+    def packs(self) -> Path:
+        """Where packs at work are kept."""
+        return self.work / "packs"
 
     def source(self, name: str) -> sources.Source:
         """Data by name, read once."""
@@ -86,8 +92,9 @@ class Lab:
         """Teachers that are still to be trained."""
         return [spec for spec in dict.fromkeys(specs) if not self.path(spec).exists()]
 
-    def train_teachers(self, specs: list[TeacherSpec]) -> float:
+    def train_teachers(self, specs: list[TeacherSpec], sitting: Sitting | None = None) -> float:
         """Train teachers of one task side by side and keep them; returns the seconds."""
+        sitting = sitting or Sitting(self.packs)
         first = specs[0]
         source = self.source(first.data)
         train, test, names = source.task(first.task)
@@ -105,7 +112,8 @@ class Lab:
         pack = Pack(
             students, Scene(train, names, source.mean, source.std, schedule, first.seed, self.compiled)
         )
-        seconds = pack.train()
+        name = digest([spec.name for spec in specs])
+        seconds = sitting.train(pack, name, f"teachers of {first.data}, task {first.task}")
         pack.evaluate(test)
         for spec, student in zip(specs, students, strict=True):
             save(student.network, self.path(spec))
@@ -113,6 +121,7 @@ class Lab:
                  "friend": s.friend, "accuracy": t.accuracy, "seconds": round(seconds / len(specs), 2)}
                 for s, t in zip(specs, students, strict=True)]  # fmt: skip
         results.append(self.results / "teachers.jsonl", rows)
+        sitting.forget(name)
         return seconds
 
     def teacher(self, spec: TeacherSpec) -> nn.Module:

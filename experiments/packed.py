@@ -70,6 +70,8 @@ class Pack:
         self.velocity = [torch.zeros_like(p) for p in self.parameters]
         self.streams: list[torch.cuda.Stream] = []
         self.graph: torch.cuda.CUDAGraph | None = None
+        self.chance = torch.Generator(self.device).manual_seed(scene.seed)
+        self.epoch, self.seconds = 0, 0.0  # that are done, and what they took without capture
 
     def _choirs(self, merged: bool) -> list[Choir]:
         """Students of one architecture that see the same images and learn at the same rate, together.
@@ -173,7 +175,7 @@ class Pack:
 
     def _capture(self) -> None:
         """Warm up, put everything back as it was, then record one step."""
-        kept = [t.clone() for t in self._state()]
+        kept = [t.clone() for t in self._changing()]
         self.streams = [torch.cuda.Stream() for _ in self.students]
         side = torch.cuda.Stream()
         side.wait_stream(torch.cuda.current_stream())
@@ -186,10 +188,10 @@ class Pack:
         with torch.cuda.graph(self.graph):
             self._step()
         with torch.no_grad():
-            for tensor, before in zip(self._state(), kept, strict=True):
+            for tensor, before in zip(self._changing(), kept, strict=True):
                 tensor.copy_(before)
 
-    def _state(self) -> list[Tensor]:
+    def _changing(self) -> list[Tensor]:
         """Everything a step changes."""
         owners = [*(choir.network for choir in self.choirs), *self.methods]
         buffers = [buffer for owner in owners for buffer in owner.buffers()]
@@ -197,7 +199,7 @@ class Pack:
 
     def waits_for_host(self) -> list[int]:
         """Positions of students whose loss cannot be recorded, found by a step whose losses must not synchronise."""
-        kept = [t.clone() for t in self._state()]
+        kept = [t.clone() for t in self._changing()]
         found = []
 
         def strict(place: int, *lesson: Any) -> None:
@@ -212,38 +214,61 @@ class Pack:
         self._step()  # compiles, and lets libraries choose kernels, which may synchronise
         self._step(strict)
         with torch.no_grad():
-            for tensor, before in zip(self._state(), kept, strict=True):
+            for tensor, before in zip(self._changing(), kept, strict=True):
                 tensor.copy_(before)
         return found
 
-    def train(self, on_epoch: Callable[[int, float], None] | None = None) -> float:
-        """Run all epochs; returns the seconds they took without capture."""
+    def state(self) -> dict[str, Any]:
+        """All that a pack of the same students needs to go on from here."""
+        return {
+            "epoch": self.epoch,
+            "seconds": self.seconds,
+            "chance": self.chance.get_state(),
+            "tensors": [tensor.cpu() for tensor in self._changing()],
+        }
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        self.epoch, self.seconds = state["epoch"], state["seconds"]
+        self.chance.set_state(state["chance"])
+        with torch.no_grad():
+            for tensor, before in zip(self._changing(), state["tensors"], strict=True):
+                tensor.copy_(before)
+
+    def train(self, go_on: Callable[[], bool] | None = None, begun: dict[str, Any] | None = None) -> bool:
+        """Run the epochs that are left; returns whether all are done.
+
+        Args:
+            go_on: Asked after each epoch but the last.
+            begun: The state that an earlier pack of these students was left in.
+        """
         for choir in self.choirs:
             choir.network.train()
         if self.graphed:
             self._capture()
-        chance = torch.Generator(self.device).manual_seed(self.scene.seed)
-        started = time.perf_counter()
-        for epoch in range(self.schedule.epochs):
-            self._epoch(epoch, chance)
-            if on_epoch is not None:
-                on_epoch(epoch, time.perf_counter() - started)
-        if self.device.type == "cuda":
-            torch.cuda.synchronize()
+        if begun is not None:
+            self._restore(begun)
+        while self.epoch < self.schedule.epochs:
+            started = time.perf_counter()
+            self._epoch(self.epoch)
+            if self.device.type == "cuda":
+                torch.cuda.synchronize()
+            self.seconds += time.perf_counter() - started
+            self.epoch += 1
+            if go_on is not None and self.epoch < self.schedule.epochs and not go_on():
+                return False
         for student, loss in zip(self.students, self.losses.tolist(), strict=True):
             student.final_loss = loss
-        seconds = time.perf_counter() - started
         for choir in self.choirs:
             if isinstance(choir.network, Merged):
                 choir.network.write_back([self.students[place].network for place in choir.places])
-        return seconds
+        return True
 
-    def _epoch(self, epoch: int, chance: torch.Generator) -> None:
+    def _epoch(self, epoch: int) -> None:
         self.rate.fill_(self.schedule.rate_at(epoch))
         self.progress.fill_(epoch / self.schedule.epochs)
         steps = len(self.data) // self.batch
-        order = torch.randperm(len(self.data), device=self.device, generator=chance)
-        draws = torch.rand(steps, *self.draws.shape, device=self.device, generator=chance)
+        order = torch.randperm(len(self.data), device=self.device, generator=self.chance)
+        draws = torch.rand(steps, *self.draws.shape, device=self.device, generator=self.chance)
         for number, rows in enumerate(order[: steps * self.batch].view(steps, -1)):
             self.rows.copy_(rows)
             self.draws.copy_(draws[number])

@@ -4,7 +4,7 @@
     python experiments/run.py fig05 --data DATA --work RUNS --only student=wrn-16-1 seed=0 method=none,sinkhorn
     python experiments/run.py all --scale smoke --work /tmp/work --results /tmp/results
 
-Ending it at any time loses the pack at work and nothing else; the same command goes on where it was.
+Ending it at any time loses a minute's work; the same command goes on where it was.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--work", type=Path, required=True, help="folder for teachers and what else is kept")
     parser.add_argument("--results", type=Path, help="folder for rows; results/ by default, at paper scale")
     parser.add_argument(
-        "--budget", type=float, default=math.inf, help="seconds; no pack is started that outlasts it"
+        "--budget",
+        type=float,
+        default=math.inf,
+        help="seconds; what is at work then is kept and goes on with the next call",
     )
     parser.add_argument(
         "--only", nargs="*", default=[], metavar="FIELD=VALUE[,VALUE]", help="jobs of these values"
@@ -101,7 +104,7 @@ def main(arguments: list[str] | None = None) -> int:
     left = 0 if args.part == "measure" else runner.run(jobs)
     if args.part != "train":
         for name in names:
-            if hasattr(ITEMS[name], "measure") and runner.left > 0:
+            if hasattr(ITEMS[name], "measure") and runner.sitting.left > 0:
                 ITEMS[name].measure(lab)
     return left
 

@@ -11,12 +11,13 @@ from typing import Any
 import torch
 
 from experiments import results
-from experiments.jobs import Job, TeacherSpec
+from experiments.jobs import Job, TeacherSpec, digest
 from experiments.lab import Lab, save, teachers_of
 from experiments.packed import Pack
 from experiments.plan import Pace, Part, packs
 from experiments.pupils import Scene, Tutor
 from experiments.schedule import small_set
+from experiments.sittings import Sitting, TimeIsOver
 from experiments.variants import PROBED
 
 
@@ -37,7 +38,7 @@ class Runner:
 
     Args:
         lab: Data, teachers, device.
-        budget: Seconds after which nothing more is started; a pack that would not end in time is not started.
+        budget: Seconds after which the pack at work is kept and put aside.
         size: Students in one pack at most.
         log: Where to say what happens.
     """
@@ -47,12 +48,7 @@ class Runner:
     ) -> None:
         self.lab, self.size, self.log = lab, size, log
         self.pace = Pace(lab.work / "pace.json")
-        self.started, self.budget = time.perf_counter(), budget
-
-    @property
-    def left(self) -> float:
-        """Seconds left."""
-        return self.budget - (time.perf_counter() - self.started)
+        self.sitting = Sitting(lab.packs, budget, log)
 
     def run(self, jobs: Sequence[Job]) -> int:
         """Train in order of priority; returns how many jobs are still without a row."""
@@ -61,9 +57,14 @@ class Runner:
         self.log(f"{len(have)} of {len(jobs)} trainings are there, {len(todo)} to do")
         eager = [job for job in todo if job.method in self.pace.eager]
         plain = [job for job in todo if job.method not in self.pace.eager]
-        for some, graphed in ((plain, True), (eager, False)):
-            for parts in packs(some, self.size, lambda job, stage: self.lab.stage_path(job, stage).exists()):
-                self._pack(self._ready(parts), graphed)
+        try:
+            for some, graphed in ((plain, True), (eager, False)):
+                for parts in packs(
+                    some, self.size, lambda job, stage: self.lab.stage_path(job, stage).exists()
+                ):
+                    self._pack(self._ready(parts), graphed)
+        except TimeIsOver:
+            self.log("time is over")
         left = len(jobs) - len(done(self.lab, jobs))
         self.log(f"{left} trainings left" if left else "all trainings are there")
         return left
@@ -94,37 +95,21 @@ class Runner:
         if self.lab.device == "cuda":
             gc.collect()  # the graph of the pack before holds memory
             torch.cuda.empty_cache()
-        if not parts or not self._teachers([spec for part in parts for spec in teachers_of(part.job)]):
-            return
-        fitting = self._fitting(parts, graphed)
-        if len(fitting) < len(parts):
-            names = ", ".join(f"{p.job.student} {p.job.name}" for p in parts[len(fitting) :])
-            self.log(f"no time for {self._where(parts[0].job)}: {names}")
-        if fitting:
-            self._train(fitting, graphed)
+        if parts:
+            self._teachers([spec for part in parts for spec in teachers_of(part.job)])
+            self._train(parts, graphed)
 
-    def _teachers(self, specs: Iterable[TeacherSpec]) -> bool:
-        """Train the teachers that are missing, those of one task together; False where time does not allow."""
+    def _teachers(self, specs: Iterable[TeacherSpec]) -> None:
+        """Train the teachers that are missing, those of one task together."""
         missing = self.lab.missing(specs)
         for key in dict.fromkeys((s.data, s.task, s.seed, s.epochs) for s in missing):
+            self.sitting.check()
             some = [s for s in missing if (s.data, s.task, s.seed, s.epochs) == key]
             images = len(self.lab.task(key[0], key[1])[0]) * key[3]
-            passes = [(spec.arch, images) for spec in some]
-            if self.pace.estimate(passes) > self.left:
-                self.log(f"no time for teachers {', '.join(spec.name for spec in some)}")
-                return False
             began = time.perf_counter()
-            seconds = self.lab.train_teachers(some)
-            self.pace.learn(passes, seconds, time.perf_counter() - began - seconds)
+            seconds = self.lab.train_teachers(some, self.sitting)
+            self.pace.learn([(s.arch, images) for s in some], seconds, time.perf_counter() - began - seconds)
             self.log(f"teachers {', '.join(spec.name for spec in some)} ({seconds:.0f} s)")
-        return True
-
-    def _fitting(self, parts: list[Part], graphed: bool) -> list[Part]:
-        """As many of them, from the first, as end within the budget."""
-        passes = self._passes(parts)
-        counts = range(len(parts), 0, -1)
-        fits = next((n for n in counts if self.pace.estimate(passes[:n], not graphed) <= self.left), 0)
-        return parts[:fits]
 
     def _passes(self, parts: list[Part]) -> list[tuple[str, float]]:
         job = parts[0].job
@@ -132,6 +117,7 @@ class Runner:
         return [(p.job.student, float(images * self.lab.schedule(job, images).epochs)) for p in parts]
 
     def _train(self, parts: list[Part], graphed: bool, merged: bool = True) -> None:
+        self.sitting.check()
         began = time.perf_counter()
         job = parts[0].job
         train, test = self.lab.images(job)
@@ -143,13 +129,15 @@ class Runner:
         if pack.graphed and (found := pack.waits_for_host()):
             self._apart(parts, found)
             return
-        seconds = pack.train()
+        name = digest([merged, *([part.job.digest(), part.stage] for part in parts)])
+        seconds = self.sitting.train(pack, name, self._where(job))
         if any(part.last for part in parts):
             pack.evaluate(test)
         # In a merged network, one that diverges may take its neighbours along: those have to go again, apart.
         lost = [p for p, s in zip(parts, pack.students, strict=True) if not math.isfinite(s.final_loss)]
         again = lost if merged and len(pack.choirs) < len(parts) else []
         self._keep(parts, pack, seconds, again)
+        self.sitting.forget(name)
         self.pace.learn(self._passes(parts), seconds, time.perf_counter() - began - seconds, not graphed)
         if again:
             self.log(f"once more, apart: {', '.join(p.job.name for p in again)}")
@@ -190,7 +178,7 @@ class Runner:
             results.append(self.lab.results / f"{experiment}.jsonl", some)
         told = ", ".join(f"{p.job.student} {p.job.name} {p.job.seed}: " + (f"{100 * s.accuracy:.1f}" if p.last else "…")
                          for p, s in zip(parts, pack.students, strict=True))  # fmt: skip
-        self.log(f"{self._where(parts[0].job)} ({seconds:.0f} s, {self.left:.0f} s left): {told}")
+        self.log(f"{self._where(parts[0].job)} ({seconds:.0f} s, {self.sitting.left:.0f} s left): {told}")
 
     def _row(self, job: Job, pack: Pack, student: Any, seconds: float) -> dict[str, Any]:
         sound = math.isfinite(student.accuracy)

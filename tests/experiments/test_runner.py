@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,8 +10,9 @@ from experiments.jobs import SMOKE, distillation
 from experiments.lab import Lab
 from experiments.packed import Pack
 from experiments.runner import Runner, done
+from experiments.sittings import Sitting
 
-from experiments import results, run
+from experiments import results, run, sittings
 
 
 def jobs(*methods, **rest):
@@ -31,20 +33,20 @@ def test_rows_carry_what_a_reader_needs_and_nothing_runs_twice(lab, monkeypatch)
         assert {"command", "commit", "hardware", "python", "torch"} <= set(row["evidence"])
         assert 0 <= row["accuracy"] <= 1
         assert row["overlap"] == 1
-    monkeypatch.setattr(Pack, "train", lambda self: pytest.fail("trained again"))
+    monkeypatch.setattr(Pack, "train", lambda self, *rest: pytest.fail("trained again"))
     assert Runner(lab).run(some) == 0
     assert len(rows(lab)) == 2
 
 
-def test_an_interruption_costs_the_pack_at_work_only(lab, monkeypatch):
+def test_an_interruption_leaves_the_packs_that_are_done(lab, monkeypatch):
     some = jobs("none", "sinkhorn", "rkd")
     train, calls = Pack.train, []
 
-    def interrupted(self):
+    def interrupted(self, *rest):
         calls.append(len(self.students))
         if len(calls) == 3:  # the teacher, one pack, then this
             raise KeyboardInterrupt
-        return train(self)
+        return train(self, *rest)
 
     monkeypatch.setattr(Pack, "train", interrupted)
     with pytest.raises(KeyboardInterrupt):
@@ -55,16 +57,75 @@ def test_an_interruption_costs_the_pack_at_work_only(lab, monkeypatch):
     assert [row["method"] for row in rows(lab)] == ["none", "sinkhorn", "rkd"]
 
 
+class Hurried(Sitting):
+    """Has time for so many epochs."""
+
+    def __init__(self, folder, epochs, log):
+        super().__init__(folder, log=log)
+        self.epochs = epochs
+
+    @property
+    def left(self):
+        self.epochs -= 1
+        return float(self.epochs + 1)
+
+
+@pytest.mark.parametrize("way", ["put aside", "ended"])
+def test_a_pack_at_work_goes_on_where_it_was(lab, tmp_path, monkeypatch, way):
+    monkeypatch.setattr(sittings, "KEEP_EVERY", 0.0)
+    some = [replace(job, epochs=6) for job in jobs("none", "sinkhorn", "mgd")]
+    lab.teacher(some[0].teacher)
+    Runner(lab).run(some)
+    expected = [(row["variant"], row["accuracy"], row["loss"]) for row in rows(lab)]
+    (lab.results / "trial.jsonl").unlink()
+
+    told = []
+    runner = Runner(lab, log=told.append)
+    if way == "put aside":
+        runner.sitting = Hurried(lab.packs, 3, told.append)
+        assert runner.run(some) == 3
+        assert any("put aside after epoch 3 of 6" in line for line in told)
+    else:
+        epoch = Pack._epoch
+        ended = lambda self, number: epoch(self, number) if number < 3 else pytest.exit("gone")  # noqa: E731
+        monkeypatch.setattr(Pack, "_epoch", ended)
+        with pytest.raises(pytest.exit.Exception):
+            runner.run(some)
+        monkeypatch.setattr(Pack, "_epoch", epoch)
+    assert not rows(lab)
+
+    epochs, epoch = [], Pack._epoch
+    monkeypatch.setattr(Pack, "_epoch", lambda self, number: (epochs.append(number), epoch(self, number)))
+    Runner(lab, log=told.append).run(some)
+    assert any("goes on after epoch 3 of 6" in line for line in told)
+    assert epochs == [3, 4, 5]
+    assert [(row["variant"], row["accuracy"], row["loss"]) for row in rows(lab)] == expected
+    assert not list(lab.packs.iterdir())
+
+
+def test_teachers_at_work_go_on_too(lab, monkeypatch):
+    (job,) = [replace(job, teacher=replace(job.teacher, epochs=4)) for job in jobs("sinkhorn")]
+    runner = Runner(lab, log=lambda text: None)
+    runner.sitting = Hurried(lab.packs, 3, lambda text: None)
+    assert runner.run([job]) == 1
+    assert len(list(lab.packs.iterdir())) == 1
+    epochs, epoch = [], Pack._epoch
+    monkeypatch.setattr(Pack, "_epoch", lambda self, number: (epochs.append(number), epoch(self, number)))
+    assert Runner(lab).run([job]) == 0
+    assert epochs == [3, 0]  # the teacher's last, the student's only one
+    assert not list(lab.packs.iterdir())
+
+
 def test_the_second_stage_goes_on_from_the_first(lab, monkeypatch):
     (job,) = jobs("refilled")
     begun = []
     train = Pack.train
 
-    def noting(self):
+    def noting(self, *rest):
         begun.append(
             (self.students[0].method.name, next(self.students[0].network.parameters()).detach().clone())
         )
-        return train(self)
+        return train(self, *rest)
 
     monkeypatch.setattr(Pack, "train", noting)
     Runner(lab).run([job])
@@ -77,20 +138,11 @@ def test_the_second_stage_goes_on_from_the_first(lab, monkeypatch):
     assert [row["method"] for row in rows(lab)] == ["refilled"]
 
 
-def test_no_pack_is_started_that_outlasts_the_budget(lab):
+def test_nothing_is_started_when_time_is_over(lab):
     told = []
-    assert Runner(lab, budget=0.5, log=told.append).run(jobs("none")) == 1
+    assert Runner(lab, budget=0, log=told.append).run(jobs("none")) == 1
     assert not rows(lab)
-    assert any("no time" in line for line in told)
-
-
-def test_a_pack_shrinks_to_what_fits(lab):
-    some = jobs("none", "sinkhorn", "rkd")
-    lab.teacher(some[0].teacher)
-    runner = Runner(lab, budget=1000, log=lambda text: None)
-    runner.pace.paces["cnn-4"], runner.pace.setup = 10.0, 0.0  # 40 images, one epoch: 400 s a student
-    runner.run(some)
-    assert [row["method"] for row in rows(lab)] == ["none", "sinkhorn"]
+    assert told[1] == "time is over"
 
 
 def test_a_student_that_diverges_has_a_row_without_accuracy(lab):
