@@ -126,6 +126,34 @@ MIXTURES = {
 }  # fmt: skip
 
 
+TOLD = (
+    "Gain over `none` of the same seed in points on held-out training images, the mean over seeds (number of "
+    "seeds); the last column is the mean over the overlaps that were run. One seed with 5,000 validation "
+    "images leaves a standard error of about 0.9 points, so single cells prove little. Everything that was "
+    "tried is here, also what failed.\n\n"
+    "Two rounds (seeds 0 and 1): a weight that falls to nothing (`decay`) is the one change that gained at "
+    "every overlap and in every seed; centring changes little beside it. A third (seed 2, four overlaps): how "
+    "strong and how soft the term is. With all images weight 100 at temperature 6 or 8 is level with weight "
+    "10 at temperature 3 (`centred decay`) within the noise: more where the classes are the same, rather less "
+    "elsewhere. Weight 100 at temperature 3 loses, so the two go together. With 25 images a class (seed 1; "
+    "not run where no class is shared) the strong, soft term gains far more; there, at temperature 6, a "
+    "constant weight is level with a falling one where the classes are the same, and behind at 60 %. So the "
+    "default of `sinkhorn` is `centred decay 100, temperature 6`. A fourth (seed 3, three overlaps) trains "
+    "for 200 epochs, since the gains of 60 had shrunk in Fig. 5: the same two settings of `sinkhorn` are "
+    "level again, weighing images by trust adds nothing that can be told from chance, and a probe beside the "
+    "transport term adds most. `sinkhorn+probe decay 30, temperature 6` is first after 60 epochs and after "
+    "200, so it is the default of `sinkhorn+probe`. A fifth (seeds 1 and 2, three overlaps) asks again with "
+    "25 images a class and the patient recipe: every gain is far larger, and a constant weight is ahead of a "
+    "falling one, save that of `sinkhorn` where no class is shared. On characters a constant weight of "
+    "`sinkhorn` lost to the falling one and only one setting of `sinkhorn+probe` was ahead of its default "
+    "there too: weight 10 at temperature 3, constant (`sinkhorn+probe` below), which `--recipe patient` "
+    "therefore has. `paper` is `--recipe paper`.\n\n"
+    "`trusted` weighs each image by how far the teacher, carried over to the student's classes, knows its "
+    "label; `agreeing` lets the weight fall to the share of images on which that is so; `conditional` takes "
+    "its cost from counted co-occurrences. They are not part of the package."
+)
+
+
 def explicit(method: str, options: dict[str, Any]) -> dict[str, Any]:
     """The options in full, so that a change of the product's defaults does not change what a variant is."""
     if method in ("probe-kd", "fading-probe"):
@@ -166,66 +194,34 @@ def jobs(scale: Scale) -> list[Job]:
 def section(book: Book, folder: Path) -> str:
     """Gains over the student alone by number of images a class, epochs and overlap; also what failed."""
     rows = book.rows(NAME)
-    text = (
-        "Gain over `none` of the same seed in points on held-out training images, the mean over seeds (number of "
-        "seeds); the last column is the mean over the overlaps that were run. One seed with 5,000 validation "
-        "images leaves a standard error of about 0.9 points, so single cells prove little. Everything that was "
-        "tried is here, also what failed.\n\n"
-        "Two rounds (seeds 0 and 1): a weight that falls to nothing (`decay`) is the one change that gained at "
-        "every overlap and in every seed; centring changes little beside it. A third (seed 2, four overlaps): how "
-        "strong and how soft the term is. With all images weight 100 at temperature 6 or 8 is level with weight "
-        "10 at temperature 3 (`centred decay`) within the noise: more where the classes are the same, rather less "
-        "elsewhere. Weight 100 at temperature 3 loses, so the two go together. With 25 images a class (seed 1; "
-        "not run where no class is shared) the strong, soft term gains far more; there, at temperature 6, a "
-        "constant weight is level with a falling one where the classes are the same, and behind at 60 %. So the "
-        "default of `sinkhorn` is `centred decay 100, temperature 6`. A fourth (seed 3, three overlaps) trains "
-        "for 200 epochs, since the gains of 60 had shrunk in Fig. 5: the same two settings of `sinkhorn` are "
-        "level again, weighing images by trust adds nothing that can be told from chance, and a probe beside the "
-        "transport term adds most. `sinkhorn+probe decay 30, temperature 6` is first after 60 epochs and after "
-        "200, so it is the default of `sinkhorn+probe`. A fifth (seeds 1 and 2, three overlaps) asks again with "
-        "25 images a class and the patient recipe: every gain is far larger, and a constant weight is ahead of a "
-        "falling one, save that of `sinkhorn` where no class is shared. On characters a constant weight of "
-        "`sinkhorn` lost to the falling one and only one setting of `sinkhorn+probe` was ahead of its default "
-        "there too: weight 10 at temperature 3, constant (`sinkhorn+probe` below), which `--recipe patient` "
-        "therefore has. `paper` is `--recipe paper`.\n\n"
-        "`trusted` weighs each image by how far the teacher, carried over to the student's classes, knows its "
-        "label; `agreeing` lets the weight fall to the share of images on which that is so; `conditional` takes "
-        "its cost from counted co-occurrences. They are not part of the package.\n\n"
-    )
     if not rows:
-        return text + f"*{NOT_RUN}*"
-    parts = []
-    settings = sorted({_setting(row) for row in rows})
-    for few, epochs, recipe in settings:
-        some = [row for row in rows if _setting(row) == (few, epochs, recipe)]
-        shares = sorted({row["overlap"] for row in some}, reverse=True)
-        base = {(r["overlap"], r["seed"]): r["accuracy"] for r in some if r["variant"] == "none"}
-        alone = [Sample(tuple(v for (o, _), v in base.items() if o == s)).shown(digits=1) for s in shares]
-        lines = [["none (accuracy)", *alone, ""]]
-        scored = []
-        for name in dict.fromkeys(row["variant"] for row in some if row["variant"] != "none"):
-            gains = {s: Sample(tuple(r["accuracy"] - base[s, r["seed"]] for r in some if r["variant"] == name
-                                     and r["overlap"] == s and r["accuracy"] is not None and (s, r["seed"]) in base))
-                     for s in shares}  # fmt: skip
-            known = [gain.mean for gain in gains.values() if gain.values]
-            mean = sum(known) / len(known) if known else float("nan")
-            scored.append(
-                (
-                    mean,
-                    [
-                        name,
-                        *(g.shown(digits=1, signed=True) if g.values else "–" for g in gains.values()),
-                        f"{100 * mean:+.2f}",
-                    ],
-                )
-            )
-        lines += [line for _, line in sorted(scored, key=lambda pair: -pair[0])]
-        images = f"{few} images a class" if few else "all images"
-        images += "" if recipe == PLAIN else f", {recipe}"
-        parts.append(table([f"{images}, {epochs} epochs", *(f"{s:.0%}" for s in shares), "mean"], lines))
-    return text + "\n\n".join(parts)
+        return f"{TOLD}\n\n*{NOT_RUN}*"
+    kinds = sorted({_setting(row) for row in rows})
+    return "\n\n".join([TOLD, *(_gains([row for row in rows if _setting(row) == kind]) for kind in kinds)])
 
 
 def _setting(row: dict[str, Any]) -> tuple[int, int, str]:
-    """Images a class (0: all), epochs, recipe."""
+    """Images a class (0: all), epochs asked for, recipe."""
     return row["per_class"] or 0, row["epochs"], row.get("recipe", PLAIN)
+
+
+def _gains(rows: list[dict[str, Any]]) -> str:
+    """The table of one setting, the best first."""
+    few, _, recipe = _setting(rows[0])
+    shares = sorted({row["overlap"] for row in rows}, reverse=True)
+    base = {(r["overlap"], r["seed"]): r["accuracy"] for r in rows if r["variant"] == "none"}
+    alone = [Sample(tuple(v for (o, _), v in base.items() if o == s)).shown(digits=1) for s in shares]
+    scored = []
+    for name in dict.fromkeys(row["variant"] for row in rows if row["variant"] != "none"):
+        gains = [Sample(tuple(r["accuracy"] - base[s, r["seed"]] for r in rows if r["variant"] == name
+                              and r["overlap"] == s and r["accuracy"] is not None and (s, r["seed"]) in base))
+                 for s in shares]  # fmt: skip
+        known = [gain.mean for gain in gains if gain.values]
+        mean = sum(known) / len(known) if known else float("nan")
+        shown = [gain.shown(digits=1, signed=True) if gain.values else "–" for gain in gains]
+        scored.append((mean, [name, *shown, f"{100 * mean:+.2f}"]))
+    lines = [line for _, line in sorted(scored, key=lambda pair: -pair[0])]
+    epochs = " or ".join(str(number) for number in sorted({row["epochs_run"] for row in rows}))
+    images = f"{few} images a class" if few else "all images"
+    head = f"{images}{'' if recipe == PLAIN else f', {recipe}'}, {epochs} epochs"
+    return table([head, *(f"{s:.0%}" for s in shares), "mean"], [["none (accuracy)", *alone, ""], *lines])
