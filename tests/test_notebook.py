@@ -72,11 +72,21 @@ def test_a_student_shows_accuracy_baseline_curve_and_notes() -> None:
 
 
 def test_a_pipeline_shows_verdict_trials_and_ranking() -> None:
-    trials = [Trial(None, 0.4, Path("plain"), result()), Trial("letters", 0.6, Path("from"), result())]
-    kept = PipelineResult(nn.Identity(), "letters", 0.5, 0.4, RANKING, trials, ["it helped"], Path("out"))
+    trials = [
+        Trial(None, 0.4, Path("plain"), result()),
+        Trial("letters", 0.5, Path("one"), result(), "kd"),
+        Trial("letters", 0.6, Path("another"), result(), "sinkhorn"),
+    ]
+    kept = PipelineResult(
+        nn.Identity(), "letters", "sinkhorn", 0.5, 0.4, RANKING, trials, ["it helped"], Path("out")
+    )
     root = parse(kept._repr_html_())
     assert next(root.iter("p")).text == "it helped"
-    assert cells(root)[1:3] == [["none (plain student)", "40.0 %", ""], ["letters", "60.0 %", "kept"]]
+    assert cells(root)[1:4] == [
+        ["none (plain student)", "none", "40.0 %", ""],
+        ["letters", "kd", "50.0 %", ""],
+        ["letters", "sinkhorn", "60.0 %", "kept"],
+    ]
     assert ["", "broken", "", "", "gives NaN"] in cells(root)
 
 

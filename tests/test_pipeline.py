@@ -12,7 +12,7 @@ from preceptor import Task, Zoo, run, train
 from preceptor.core import PreceptorError, Ranking, RankingRow
 from preceptor.distill.recipe import RECIPES
 from preceptor.distill.saved_run import load_run, score_run
-from preceptor.pipeline.trials import choose_recipe
+from preceptor.pipeline.trials import choose_methods, choose_recipe
 from preceptor.pipeline.verdict import no_better_than_nothing
 from preceptor.rank.reference import untrained_score
 
@@ -83,7 +83,7 @@ def test_the_recipe_goes_by_the_number_of_labels(per_class, recipe, options, exp
 def test_beside_a_patient_plain_student_a_short_one_is_trained_and_the_better_counts(
     zoo, tmp_path, monkeypatch, patiently
 ):
-    quick = {"student": "mlp-8", "device": "cpu", "report": False, "batch_size": 32}
+    quick = {"student": "mlp-8", "device": "cpu", "report": False, "batch_size": 32, "method": "sinkhorn"}
     epochs = {"patient": 20, "small": 1} if patiently else {"patient": 1, "small": 20}
     for name, count in epochs.items():
         monkeypatch.setitem(RECIPES, name, replace(RECIPES[name], epochs=count))
@@ -105,6 +105,42 @@ def test_beside_a_patient_plain_student_a_short_one_is_trained_and_the_better_co
     assert result.config["plain"] == {"plain": patient, "plain-small": short}
     told = any("without a teacher the short recipe is better" in sentence for sentence in result.verdict)
     assert told != patiently
+
+
+@pytest.mark.parametrize(
+    ("method", "told", "options", "expected"),
+    [(None, ["few"], {}, ("sinkhorn", "sinkhorn+probe")), (None, [], {}, ("sinkhorn",)),
+     (None, ["few"], {"lr": 0.1}, ("sinkhorn", "sinkhorn+probe")), (None, ["few"], {"weight": 3.0}, ("sinkhorn",)),
+     ("kd", ["few"], {}, ("kd",)), (["rkd", "kd", "rkd"], [], {}, ("rkd", "kd"))],
+)  # fmt: skip
+def test_two_methods_are_tried_where_labels_are_few_and_nothing_is_asked_for(method, told, options, expected):
+    said, chosen = choose_methods(method, told, options)
+    assert chosen == expected
+    assert bool(said) == (method is None and len(expected) == 2)
+
+
+def test_of_several_methods_the_best_on_validation_is_kept(zoo, tmp_path, monkeypatch):
+    monkeypatch.setitem(RECIPES, "patient", replace(RECIPES["patient"], epochs=8))
+    monkeypatch.setitem(RECIPES, "small", replace(RECIPES["small"], epochs=2))
+    said: list[str] = []
+    quick = {"student": "mlp-8", "device": "cpu", "batch_size": 32}
+    result = run(zoo, blobs("abcd", seed=7), out=tmp_path / "r", notify=said.append, **quick)
+    assert "sinkhorn and sinkhorn+probe are both tried" in said[1]
+    assert [(t.teacher, t.method) for t in result.trials] == [
+        (None, "none"), ("same", "sinkhorn"), ("same", "sinkhorn+probe")]  # fmt: skip
+    best = max(result.trials, key=lambda one: (one.validation_accuracy, one.teacher is not None))
+    assert (result.teacher, result.method) == (best.teacher, best.method)
+    assert any(f"kept the student of same by {best.method}:" in sentence for sentence in result.verdict)
+    options = [
+        json.loads((tmp_path / "r" / f"from-same-by-{name}" / "config.json").read_text())["method_options"]
+        for name in ("sinkhorn", "sinkhorn+probe")
+    ]
+    assert options == [{}, RECIPES["patient"].method_options["sinkhorn+probe"]]
+    held = json.loads((tmp_path / "r" / "pipeline.json").read_text())
+    assert (held["method"], held["config"]["methods"]) == (best.method, ["sinkhorn", "sinkhorn+probe"])
+    page = (tmp_path / "r" / "report.html").read_text()
+    assert "same by sinkhorn+probe" in page
+    assert page.rindex("same by sinkhorn") == page.rindex(f"same by {best.method}"), "the kept one comes last"
 
 
 @pytest.mark.parametrize(("score", "said"), [(-1.37, "hardly better"), (-1.39, "no better"), (-1.3, None)])
@@ -199,6 +235,10 @@ def test_wrong_calls_say_what_to_do(zoo, tmp_path):
         run(zoo, task, student="mlp-8", out=tmp_path / "r", top=0)
     with pytest.raises(PreceptorError, match="method 'magic' is unknown"):
         run(zoo, task, student="mlp-8", out=tmp_path / "r", method="magic")
+    with pytest.raises(PreceptorError, match="no method came"):
+        run(zoo, task, student="mlp-8", out=tmp_path / "r", method=[])
+    with pytest.raises(PreceptorError, match="method aml learns nothing from unlabelled samples"):
+        run(zoo, task, student="mlp-8", out=tmp_path / "r", method=["sinkhorn", "aml"], unlabelled=task)
     with pytest.raises(PreceptorError, match="did you mean 'epochs'"):
         run(zoo, task, student="mlp-8", out=tmp_path / "r", epoch=3)
     (tmp_path / "r").mkdir()

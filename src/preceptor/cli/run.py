@@ -19,7 +19,13 @@ def run(
     ],
     student: Annotated[str, typer.Option(help="Architecture of the student, such as wrn-16-1.")] = "wrn-16-1",
     out: Annotated[Path, typer.Option(help="Folder for everything that comes out.")] = Path("runs/student"),
-    method: Annotated[str, typer.Option(help="How to distil.")] = "sinkhorn",
+    method: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="How to distil; if repeated, validation data choose. [default: sinkhorn; under 100 images a class "
+            "sinkhorn+probe too]"
+        ),
+    ] = None,
     metric: Annotated[
         list[str] | None,
         typer.Option(
@@ -69,7 +75,7 @@ def run(
 
     options = ({} if image_size is None else {"image_size": image_size}) | parse_options(option or [])
     result = run_pipeline(
-        zoo, read_task(data, classes, window, on_bad_image), student=student, out=out, method=method,
+        zoo, read_task(data, classes, window, on_bad_image), student=student, out=out, method=method or None,
         metrics=tuple(metric or DEFAULT_METRICS), top=top, recipe=recipe, validation=validation, seed=seed,
         device=device, resume=resume, report=report, trust_code=trust_code,
         unlabelled=read_more(unlabelled, on_bad_image), notify=(lambda text: None) if json else say, **options,

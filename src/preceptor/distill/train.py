@@ -134,14 +134,19 @@ def extra_samples(
     given: Split | Task | str | os.PathLike[str], method: type[Method], cache_teacher: bool = False
 ) -> Split:
     """The unlabelled samples, where the method has a use for them."""
-    if not method.uses_unlabelled:
-        known = ", ".join(name for name, known in METHODS.items() if known.uses_unlabelled)
-        raise PreceptorError(f"method {method.name} learns nothing from unlabelled samples; {known} do")
+    check_unlabelled(method)
     if cache_teacher:
         raise PreceptorError("cache_teacher keeps what the teacher says about labelled samples; leave it out")
     if isinstance(given, Task):
         return given.train
     return given if isinstance(given, Split) else read_unlabelled(given)[0]
+
+
+def check_unlabelled(method: type[Method]) -> None:
+    """Refuse unlabelled samples for a method that has no use for them."""
+    if not method.uses_unlabelled:
+        known = ", ".join(name for name, known in METHODS.items() if known.uses_unlabelled)
+        raise PreceptorError(f"method {method.name} learns nothing from unlabelled samples; {known} do")
 
 
 def _check_teacher(

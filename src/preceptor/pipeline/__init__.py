@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -13,13 +14,20 @@ from typing import TYPE_CHECKING, Any
 from preceptor.core import PreceptorError, Ranking
 from preceptor.data import Split, Task
 from preceptor.distill.devices import resolve_device
-from preceptor.distill.fitting import Fitting
 from preceptor.distill.inputs import cut_to_squares
 from preceptor.distill.saved_run import score_run
-from preceptor.distill.schedules import SCHEDULES, check_call, distill, takes_no_unlabelled
 from preceptor.files import check_can_write, write_atomically
 from preceptor.metrics import DEFAULT_METRICS
-from preceptor.pipeline.trials import PATIENT, Trial, choose_recipe, further_samples, plain_students, trial
+from preceptor.pipeline.trials import (
+    PATIENT,
+    Trial,
+    Way,
+    choose_methods,
+    choose_recipe,
+    further_samples,
+    plain_students,
+    taught_student,
+)
 from preceptor.pipeline.verdict import better_alone, no_better_than_nothing, outcome, ranked_sentence
 from preceptor.rank.ranking import rank
 from preceptor.rank.settings import choose_teachers
@@ -37,6 +45,7 @@ class PipelineResult:
 
     model: nn.Module
     teacher: str | None  # the teacher of the student that was kept; None: no teacher helped
+    method: str  # that it was kept from; "none": the plain student
     accuracy: float  # of the kept student, on the test split, which decided nothing
     baseline_accuracy: float  # of the plain student, likewise
     ranking: Ranking
@@ -50,23 +59,25 @@ class PipelineResult:
         from preceptor.notebook import paragraphs, table
 
         rows = [
-            (trial.teacher or "none (plain student)", f"{100 * trial.validation_accuracy:.1f} %",
-             "kept" if trial.teacher == self.teacher else "")
+            (trial.teacher or "none (plain student)", trial.method, f"{100 * trial.validation_accuracy:.1f} %",
+             "kept" if (trial.teacher, trial.method) == (self.teacher, self.method) else "")
             for trial in self.trials
         ]  # fmt: skip
-        trials = table(["teacher", "accuracy on validation data", ""], rows)
+        trials = table(["teacher", "method", "accuracy on validation data", ""], rows)
         return paragraphs(self.verdict) + trials + self.ranking._repr_html_()
 
     def to_json(self) -> dict[str, Any]:
         """The content of pipeline.json."""
         return {
             "teacher": self.teacher,
+            "method": self.method,
             "accuracy": self.accuracy,
             "baseline_accuracy": self.baseline_accuracy,
             "verdict": list(self.verdict),
             "trials": [
                 {
                     "teacher": trial.teacher,
+                    "method": trial.method,
                     "validation_accuracy": trial.validation_accuracy,
                     "path": trial.path.name,
                 }
@@ -82,7 +93,7 @@ def run(
     *,
     student: str = "wrn-16-1",
     out: str | os.PathLike[str],
-    method: str = "sinkhorn",
+    method: str | Sequence[str] | None = None,
     metrics: Sequence[str] = DEFAULT_METRICS,
     top: int = 1,
     recipe: Any = None,
@@ -99,16 +110,17 @@ def run(
 ) -> PipelineResult:
     """Rank the teachers of a zoo for a task and distil the best into a student (Alg. 1).
 
-    A part of the training set is held out. The plain student and one student for each of the `top` teachers are
-    trained on the rest; the best on the held-out part is kept. So a teacher that harms is found out and left aside,
-    and the result says so. The test split decides nothing: it is read once, at the end.
+    A part of the training set is held out. The plain student and one student for each of the `top` teachers and each
+    method are trained on the rest; the best on the held-out part is kept. So a teacher that harms is found out and left
+    aside, and the result says so. The test split decides nothing: it is read once, at the end.
 
     Args:
         zoo: The teachers.
         task: The data.
         student: An architecture's name.
         out: Folder for the ranking, a run folder for each trial, the kept student and the report.
-        method: How to distil.
+        method: How to distil: one method or several, of which validation data choose; by default `sinkhorn`, and
+            `sinkhorn+probe` too where the recipe is left to the number of labels and these are few.
         metrics: Metrics of the ranking; the first decides.
         top: How many of the best teachers to try.
         recipe: How to train: a name of `RECIPES` or a `Recipe`; by default "patient" where there are fewer than 100
@@ -133,23 +145,21 @@ def run(
     smaller, held = task.split_validation(validation, seed)
     judged = Task.from_splits(smaller.train, held, task.classes, f"{task.name} (validation)")
     told, recipe = choose_recipe(recipe, task, options)
-    chosen = check_call(method, recipe, options, task.kind)
-    if unlabelled is not None and method in SCHEDULES:
-        raise takes_no_unlabelled(method)
-    extra, known = (
-        (None, []) if unlabelled is None else further_samples(unlabelled, chosen.method, task, held)
-    )
-    told += known
+    both, methods = choose_methods(method, told, options)
+    ways = [Way.of(name, recipe, options, student, task) for name in methods]
+    extra, known = (None, []) if unlabelled is None else further_samples(unlabelled, ways, task, held)
     asked = {"device": _torch_name(device), "trust_code": trust_code, **(rank_options or {})}
-    fitting = Fitting.of(chosen, student, task, special=method == "sftn")
-    fitting.check_any(zoo, choose_teachers(zoo, asked.get("teachers")))
+    for way in ways:
+        way.fitting.check_any(zoo, choose_teachers(zoo, asked.get("teachers")))
     folder = _begin(Path(out), resume)
-    for sentence in (*told, *cut_to_squares(task.train, task.kind, chosen.recipe.image_size)):
+    squares = cut_to_squares(task.train, task.kind, ways[0].settings.recipe.image_size)
+    for sentence in (*told, *both, *known, *squares):
         notify(sentence)
     ranking = rank(zoo, task, metrics, **asked)
     write_atomically(folder / "ranking.json", ranking.to_json().encode())
     leaders = _leaders(ranking, top)
-    fitting.check_all(zoo, leaders, [row.name for row in ranking.rows])
+    for way in ways:
+        way.fitting.check_all(zoo, leaders, [row.name for row in ranking.rows])
     verdict = [_said(notify, ranked_sentence(ranking, leaders))]
     useless = no_better_than_nothing(zoo, task, ranking, leaders, asked["device"], trust_code)
     verdict += [_said(notify, sentence) for sentence in useless]
@@ -160,21 +170,22 @@ def run(
     plain = plain_students(folder, judged, recipe, options, extra, shared)
     verdict += [_said(notify, sentence) for sentence in better_alone(plain)]
     trials = [max(plain.values(), key=lambda one: one.validation_accuracy)]
-    for name in leaders:
-        notify(f"distilling {name} by {method}")
-        given = {"teacher": _teacher(zoo, name, trust_code), "method": method, "unlabelled": extra}
-        path = folder / f"from-{name}"
-        trials.append(trial(distill, path, name, judged, recipe=recipe, **given, **shared, **options))
+    given = {"recipe": recipe, "unlabelled": extra, **shared, **options}
+    for name, way in itertools.product(leaders, ways):
+        notify(f"distilling {name} by {way.method}")
+        path = folder / (f"from-{name}" if len(ways) == 1 else f"from-{name}-by-{way.method}")
+        teacher = _teacher(zoo, name, trust_code)
+        trials.append(taught_student(path, judged, name, way.method, teacher, **given))
     kept = max(trials, key=lambda one: (one.validation_accuracy, one.teacher is not None))
     tested = {one.path: score_run(one.path, task, device) for one in (kept, trials[0])}
     verdict += [_said(notify, sentence) for sentence in outcome(kept, trials, tested)]
     _keep(kept, folder)
     result = PipelineResult(
-        model=kept.result.model, teacher=kept.teacher, accuracy=tested[kept.path].accuracy,
+        model=kept.result.model, teacher=kept.teacher, method=kept.method, accuracy=tested[kept.path].accuracy,
         baseline_accuracy=tested[trials[0].path].accuracy, ranking=ranking, trials=tuple(trials),
         verdict=tuple(verdict), path=folder,
-        config={"zoo": zoo.url, "task": task.name, "student": student, "method": method, "top": top, "seed": seed,
-                "validation": validation, "fingerprint": task.fingerprint,
+        config={"zoo": zoo.url, "task": task.name, "student": student, "methods": list(methods), "top": top,
+                "seed": seed, "validation": validation, "fingerprint": task.fingerprint,
                 "plain": {name: one.validation_accuracy for name, one in plain.items()}},
     )  # fmt: skip
     write_atomically(folder / "pipeline.json", json.dumps(result.to_json(), indent=2).encode())

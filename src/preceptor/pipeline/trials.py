@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from preceptor.core import PreceptorError
 from preceptor.data import Split, Task
 from preceptor.data.unlabelled import epochs_alone, overlaps, without
-from preceptor.distill.losses import Method
+from preceptor.distill.fitting import Fitting
+from preceptor.distill.prepare import Settings
 from preceptor.distill.recipe import RECIPE_FIELDS, resolve_recipe
 from preceptor.distill.result import Result
-from preceptor.distill.train import extra_samples, train
+from preceptor.distill.schedules import SCHEDULES, check_call, distill, takes_no_unlabelled
+from preceptor.distill.train import check_unlabelled, extra_samples, train
+from preceptor.zoo import Teacher
 
 FEW = 100  # images a class
 PLAIN = "plain"
 SHORT, PATIENT = "small", "patient"  # recipes
+# With few labels neither is always the better one (docs/choosing.md); elsewhere the first.
+METHODS_TRIED = ("sinkhorn", "sinkhorn+probe")
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,22 @@ class Trial:
     validation_accuracy: float
     path: Path
     result: Result
+    method: str = "none"
+
+
+@dataclass(frozen=True)
+class Way:
+    """A method that is to be tried, and what it asks of teachers; made before anything takes time."""
+
+    method: str
+    settings: Settings
+    fitting: Fitting
+
+    @classmethod
+    def of(cls, method: str, recipe: Any, options: Mapping[str, Any], student: str, task: Task) -> Self:
+        """Refuses what the method, the recipe or the student cannot take."""
+        settings = check_call(method, recipe, options, task.kind)
+        return cls(method, settings, Fitting.of(settings, student, task, special=method == "sftn"))
 
 
 def choose_recipe(recipe: Any, task: Task, options: Mapping[str, Any]) -> tuple[list[str], Any]:
@@ -44,11 +65,33 @@ def choose_recipe(recipe: Any, task: Task, options: Mapping[str, Any]) -> tuple[
     ], PATIENT
 
 
+def choose_methods(
+    method: str | Sequence[str] | None, told: Sequence[str], options: Mapping[str, Any]
+) -> tuple[list[str], tuple[str, ...]]:
+    """The methods as asked for; and what there is to say about the choice.
+
+    Two are tried where the recipe was chosen for few labels (`told` says so) and no option belongs to one of them.
+    """
+    if isinstance(method, str):
+        return [], (method,)
+    if method is not None:
+        if not method:
+            raise PreceptorError("no method came; name one or more, or leave it out")
+        return [], tuple(dict.fromkeys(method))
+    if not told or options.keys() - RECIPE_FIELDS:
+        return [], METHODS_TRIED[:1]
+    return [f"{' and '.join(METHODS_TRIED)} are both tried; --method names one"], METHODS_TRIED
+
+
 def further_samples(
-    unlabelled: Split | Task | str | os.PathLike[str], method: type[Method], task: Task, held: Split
+    unlabelled: Split | Task | str | os.PathLike[str], ways: Sequence[Way], task: Task, held: Split
 ) -> tuple[Split, list[str]]:
     """The unlabelled samples without those that are held out to judge by; and which of them the task has as well."""
-    everything = extra_samples(unlabelled, method)
+    for way in ways:
+        if way.method in SCHEDULES:
+            raise takes_no_unlabelled(way.method)
+        check_unlabelled(way.settings.method)
+    everything = extra_samples(unlabelled, ways[0].settings.method)
     found = without(everything, held)
     if not len(found):
         raise PreceptorError(
@@ -74,14 +117,23 @@ def plain_students(
         if extra is not None:  # as many steps as the others have, or they would gain by their number alone
             settings["epochs"] = epochs_alone(resolve_recipe(name, settings).epochs, task.train, extra)
         path = folder / (PLAIN if name == recipe else f"{PLAIN}-{name}")
-        trials[path.name] = trial(train, path, None, task, recipe=name, **shared, **settings)
+        trials[path.name] = _trial(train, path, None, "none", task, recipe=name, **shared, **settings)
     return trials
 
 
-def trial(how: Callable[..., Result], path: Path, name: str | None, task: Task, **options: Any) -> Trial:
+def taught_student(
+    path: Path, task: Task, name: str, method: str, teacher: str | Teacher, **options: Any
+) -> Trial:
+    """The student of a teacher by a method."""
+    return _trial(distill, path, name, method, task, teacher=teacher, **options)
+
+
+def _trial(
+    how: Callable[..., Result], path: Path, name: str | None, method: str, task: Task, **options: Any
+) -> Trial:
     """Train one student and judge it on the held-out part, which is the task's test split here."""
-    result = how(task=task, out=path, **options)
-    return Trial(name, result.accuracy, path, result)
+    result = how(task=task, out=path, method=method, **options)
+    return Trial(name, result.accuracy, path, result, method)
 
 
 def _recipe_part(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -68,11 +68,11 @@ def outcome(kept: Trial, trials: Sequence[Trial], tested: Mapping[Path, Any]) ->
     ours, alone = (100 * tested[trial.path].accuracy for trial in (kept, plain))
     if kept.teacher is None:
         return [
-            f"no teacher helped: on validation data the best of them ({best.teacher}) ends {-gap:.1f} points below "
-            f"the plain student, which is kept; it reaches {alone:.1f} % on the test split"
+            f"no teacher helped: on validation data the best of them ({_named(best, trials)}) ends {-gap:.1f} points "
+            f"below the plain student, which is kept; it reaches {alone:.1f} % on the test split"
         ]
     sentences = [
-        f"kept the student of {kept.teacher}: {gap:+.1f} points on validation data against the plain student; "
+        f"kept the student of {_named(kept, trials)}: {gap:+.1f} points on validation data against the plain student; "
         f"on the test split {ours:.1f} % against {alone:.1f} %, one seed each"
     ]
     if ours < alone:
@@ -80,3 +80,9 @@ def outcome(kept: Trial, trials: Sequence[Trial], tested: Mapping[Path, Any]) ->
             f"on the test split the plain student is {alone - ours:.1f} points better; validation data did not show it"
         )
     return sentences
+
+
+def _named(trial: Trial, trials: Sequence[Trial]) -> str:
+    """The teacher, and the method where several were tried."""
+    several = len({one.method for one in trials if one.teacher is not None}) > 1
+    return f"{trial.teacher} by {trial.method}" if several else str(trial.teacher)

@@ -149,15 +149,23 @@ def _config(folder: Path) -> dict[str, Any]:
 def _runs(folder: Path, pipeline: Mapping[str, Any] | None) -> list[Run]:
     """The plain student first, then the others; the one that was kept last."""
     if pipeline is not None:
-        trials = sorted(pipeline["trials"], key=lambda trial: trial["teacher"] == pipeline["teacher"])
-        names = {trial["path"]: trial.get("name") or trial["teacher"] or "plain student" for trial in trials}
-        return [_run(folder / path, name) for path, name in names.items()]
+        kept = (pipeline["teacher"], pipeline.get("method"))
+        trials = sorted(pipeline["trials"], key=lambda trial: (trial["teacher"], trial.get("method")) == kept)
+        return [_run(folder / trial["path"], _trial_name(trial, trials)) for trial in trials]
     if not (folder / "config.json").exists():
         return []
     runs = [_run(folder, _label(folder))]
     if (folder / "baseline" / "config.json").exists():
         runs.insert(0, _run(folder / "baseline", "plain student"))
     return runs
+
+
+def _trial_name(trial: Mapping[str, Any], trials: Sequence[Mapping[str, Any]]) -> str:
+    """The teacher's name, with the method's where a teacher was tried by several."""
+    if "name" in trial or trial["teacher"] is None:
+        return str(trial.get("name", "plain student"))
+    same = [other for other in trials if other["teacher"] == trial["teacher"]]
+    return f"{trial['teacher']} by {trial['method']}" if len(same) > 1 else str(trial["teacher"])
 
 
 def _label(folder: Path) -> str:

@@ -1,0 +1,140 @@
+"""What a teacher and patience are worth as labels become more: letters teach digits.
+
+The data and the teacher of `preceptor demo`, on draws of its own; 5 to 160 training images of each digit, 1,000 test
+images in fonts that nobody has seen; `--recipe small` and `--recipe patient` as they are. Writes the table and the
+figure of docs/when-it-helps.md.
+
+    python benchmarks/counts.py [--quick] [--workers 2]
+    python benchmarks/counts.py --show      # table and figure from what was kept
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import itertools
+import multiprocessing
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from statistics import mean, stdev
+from typing import Any
+
+import torch
+from common import ROOT, keep, kept, show
+
+from preceptor.data import Task
+from preceptor.demo import Settings
+from preceptor.distill.result import Result
+from preceptor.distill.train import train
+
+COUNTS, DRAWS = (5, 10, 20, 40, 80, 160), (5, 6, 7)
+RECIPES, METHODS = ("small", "patient"), ("none", "sinkhorn", "probe-kd", "sinkhorn+probe")
+PAGE = ROOT / "docs" / "when-it-helps.md"
+FIGURE = ROOT / "docs" / "figures" / "counts.png"
+Cell = tuple[int, str, int]  # images a class, recipe, draw
+
+
+@functools.cache
+def teacher(epochs: int) -> Result:
+    """The demonstration's teacher of letters."""
+    settings = Settings()
+    return train(Task(settings.teacher_source("letters")), student=settings.arch, recipe="quick", epochs=epochs,
+                 batch_size=32, lr=0.1, device="cpu", evaluate_every=epochs, progress=False)  # fmt: skip
+
+
+def accuracies(cell: Cell, quick: bool) -> tuple[Cell, dict[str, float]]:
+    """One student by each method."""
+    torch.set_num_threads(1)
+    count, recipe, draw = cell
+    settings = Settings()
+    task = Task(f"glyphs:digits?per_class={count}&test_per_class={settings.test_per_class}"
+                f"&noise={settings.noise}&seed={draw}")  # fmt: skip
+    taught = teacher(1 if quick else settings.teacher_epochs)
+    shared = {"student": settings.arch, "recipe": recipe, "seed": draw, "device": "cpu", "progress": False}
+    shared |= {"epochs": 2} if quick else {}
+    found = {}
+    for method in METHODS:
+        guide = {} if method == "none" else {"method": method, "teacher": taught}
+        found[method] = train(task, evaluate_every=10**6, **shared, **guide).accuracy
+    return cell, found
+
+
+def measure(workers: int, quick: bool) -> Iterator[tuple[Cell, dict[str, float]]]:
+    """All cells, the long ones first."""
+    cells: list[Cell] = [
+        (c, r, d) for c, r, d in itertools.product(reversed(COUNTS), reversed(RECIPES), DRAWS)
+    ]
+    cells = [cell for cell in cells if cell[0] <= 10 and cell[2] == DRAWS[0]] if quick else cells
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
+        for done in as_completed([pool.submit(accuracies, cell, quick) for cell in cells]):
+            yield done.result()
+
+
+def rows_of(result: dict[str, Any], recipe: str, method: str) -> dict[int, list[float]]:
+    """Accuracies of the draws by number of images a class."""
+    rows = [row for row in result["rows"] if row["recipe"] == recipe]
+    return {
+        count: [row["accuracies"][method] for row in rows if row["count"] == count]
+        for count in sorted({row["count"] for row in rows})
+    }
+
+
+def table(result: dict[str, Any]) -> str:
+    """Accuracy in percent by recipe, method and count."""
+    counts = sorted({row["count"] for row in result["rows"]})
+    lines = ["| recipe, method | " + " | ".join(map(str, counts)) + " |", "|---|" + "---:|" * len(counts)]
+    for recipe, method in itertools.product(RECIPES, METHODS):
+        cells = []
+        for values in rows_of(result, recipe, method).values():
+            spread = f" ± {100 * stdev(values):.1f}" if len(values) > 1 else ""
+            cells.append(f"{100 * mean(values):.1f}{spread}")
+        lines.append(f"| {recipe}, `{method}` | " + " | ".join(cells) + " |")
+    draws = len({row["draw"] for row in result["rows"]})
+    return "\n".join(lines) + f"\n\nTest accuracy in percent, mean ± standard deviation of {draws} draws."
+
+
+def draw(result: dict[str, Any]) -> None:
+    """Accuracy against the number of labels, a line for each method, a panel for each recipe."""
+    import matplotlib.pyplot as plt
+    from experiments.book import COLOURS, MARKERS, one_legend, plain_axes
+
+    figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True)
+    for axis, recipe in zip(axes, RECIPES, strict=True):
+        for colour, marker, method in zip(("black", *COLOURS), ("o", *MARKERS), METHODS, strict=False):
+            found = rows_of(result, recipe, method)
+            means, spreads = ([100 * of(values) for values in found.values()] for of in (mean, stdev))
+            axis.errorbar(list(found), means, spreads, label=method, color=colour, marker=marker, markersize=4,
+                          linewidth=1.2, capsize=2)  # fmt: skip
+        axis.set_xscale("log")
+        axis.set_xticks(COUNTS, map(str, COUNTS))
+        axis.minorticks_off()
+        axis.set_title(f"--recipe {recipe}", fontsize=10)
+        plain_axes(axis, "labelled images a class", "test accuracy, %" if axis is axes[0] else "")
+    one_legend(axes)
+    figure.tight_layout()
+    figure.savefig(FIGURE, dpi=90)
+    plt.close(figure)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="two epochs, few cells; keeps nothing")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--show", action="store_true", help="table and figure from what was kept")
+    args = parser.parse_args()
+    if not args.show:
+        rows = []
+        for (count, recipe, which), found in measure(args.workers, args.quick):
+            rows.append({"count": count, "recipe": recipe, "draw": which, "accuracies": found})
+            print(rows[-1], flush=True)
+        if args.quick:
+            print(table({"rows": rows}))
+            return
+        keep("counts", {"rows": rows, "teacher": teacher(Settings().teacher_epochs).accuracy})
+    result = kept("counts")
+    show("counts", table(result), page=PAGE)
+    draw(result)
+
+
+if __name__ == "__main__":
+    main()
