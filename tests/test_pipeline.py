@@ -119,6 +119,34 @@ def test_two_methods_are_tried_where_labels_are_few_and_nothing_is_asked_for(met
     assert bool(said) == (method is None and len(expected) == 2)
 
 
+@pytest.mark.parametrize(("refit", "again"), [(None, True), (True, True), (False, False)])
+def test_with_few_labels_the_kept_student_learns_once_more_from_all_of_them(
+    zoo, tmp_path, refit, again, monkeypatch
+):
+    for name in ("patient", "small"):
+        monkeypatch.setitem(RECIPES, name, replace(RECIPES[name], epochs=4))
+    task, said = blobs("abcd", seed=7), []
+    quick = {"student": "mlp-8", "device": "cpu", "batch_size": 32, "method": "sinkhorn", "report": False}
+    result = run(zoo, task, out=tmp_path / "r", refit=refit, notify=said.append, **quick)
+    ends = {kept.path.name for kept in result.trials if kept.teacher in (None, result.teacher)}
+    done = tmp_path / "r" / "all-labels"
+    assert {path.name for path in done.iterdir()} == ends if again else not done.exists()
+    sizes = [json.loads((tmp_path / "r" / part / "config.json").read_text())["data"]["train"]
+             for part in (result.trials[0].path.name, ".")]  # fmt: skip
+    assert sizes == ([76, 96] if again else [76, 76])
+    assert score_run(tmp_path / "r", task, "cpu").accuracy == result.accuracy
+    torch.testing.assert_close(
+        result.model.state_dict(), load_run(tmp_path / "r").network.state_dict(), atol=0, rtol=0
+    )
+    assert any("trained once more on all labels" in sentence for sentence in result.verdict) == again
+    assert result.config["refit"] == again
+
+
+def test_where_labels_are_many_or_the_recipe_is_given_nothing_is_trained_twice(zoo, tmp_path):
+    run(zoo, blobs("abcd", seed=7), student="mlp-8", out=tmp_path / "r", report=False, **RECIPE)
+    assert not (tmp_path / "r" / "all-labels").exists()
+
+
 def test_of_several_methods_the_best_on_validation_is_kept(zoo, tmp_path, monkeypatch):
     monkeypatch.setitem(RECIPES, "patient", replace(RECIPES["patient"], epochs=8))
     monkeypatch.setitem(RECIPES, "small", replace(RECIPES["small"], epochs=2))

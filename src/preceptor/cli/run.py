@@ -55,6 +55,13 @@ def run(
     validation: Annotated[
         float, typer.Option(help="Share of each training class that decides between teachers.")
     ] = 0.2,
+    refit: Annotated[
+        bool | None,
+        typer.Option(
+            "--refit/--no-refit",
+            help="Train the kept student once more, on all labels. [default: yes under 100 images a class]",
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of held-out data, weights, data order and augmentation.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
     trust_code: Annotated[
@@ -76,7 +83,7 @@ def run(
     options = ({} if image_size is None else {"image_size": image_size}) | parse_options(option or [])
     result = run_pipeline(
         zoo, read_task(data, classes, window, on_bad_image), student=student, out=out, method=method or None,
-        metrics=tuple(metric or DEFAULT_METRICS), top=top, recipe=recipe, validation=validation, seed=seed,
+        metrics=tuple(metric or DEFAULT_METRICS), top=top, recipe=recipe, validation=validation, refit=refit, seed=seed,
         device=device, resume=resume, report=report, trust_code=trust_code,
         unlabelled=read_more(unlabelled, on_bad_image), notify=(lambda text: None) if json else say, **options,
     )  # fmt: skip

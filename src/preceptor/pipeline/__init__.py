@@ -20,13 +20,13 @@ from preceptor.files import check_can_write, write_atomically
 from preceptor.metrics import DEFAULT_METRICS
 from preceptor.pipeline.trials import (
     PATIENT,
+    Attempt,
     Trial,
     Way,
     choose_methods,
     choose_recipe,
     further_samples,
-    plain_students,
-    taught_student,
+    plain_attempts,
 )
 from preceptor.pipeline.verdict import better_alone, no_better_than_nothing, outcome, ranked_sentence
 from preceptor.rank.ranking import rank
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 VALIDATION = 0.2  # of the training set: decides between the teachers and the plain student
+NEVER = 10**9  # epochs between two looks at the test split
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,7 @@ def run(
     top: int = 1,
     recipe: Any = None,
     validation: float = VALIDATION,
+    refit: bool | None = None,
     seed: int = 0,
     device: str = "auto",
     resume: bool = False,
@@ -127,6 +129,8 @@ def run(
             training images a class and `options` say nothing of epochs or mixing, "small" otherwise. Beside a patient
             plain student a short one is trained, and the better counts: teachers must not gain by spoiling it.
         validation: The share of each training class that is held out.
+        refit: Train the kept student and the plain one once more, on all labels, when the choice is made; by default
+            where the recipe is left to the number of labels and these are few.
         seed: Decides the held-out part, weights, data order and augmentation.
         device: "auto", "cpu", "cuda", …
         resume: Go on with an interrupted run in `out`.
@@ -167,26 +171,36 @@ def run(
     shared = {"student": student, "seed": seed, "device": device, "resume": resume}
     twice = " (twice: patiently, and the short way)" if recipe == PATIENT else ""
     notify(f"training {student} without a teacher, to compare with{twice}")
-    plain = plain_students(folder, judged, recipe, options, extra, shared)
-    verdict += [_said(notify, sentence) for sentence in better_alone(plain)]
-    trials = [max(plain.values(), key=lambda one: one.validation_accuracy)]
+    alone = [one.on(judged, folder) for one in plain_attempts(judged.train, recipe, options, extra, shared)]
+    verdict += [_said(notify, sentence) for sentence in better_alone(alone)]
+    trials = [max(alone, key=lambda one: one.validation_accuracy)]
     given = {"recipe": recipe, "unlabelled": extra, **shared, **options}
-    for name, way in itertools.product(leaders, ways):
-        notify(f"distilling {name} by {way.method}")
-        path = folder / (f"from-{name}" if len(ways) == 1 else f"from-{name}-by-{way.method}")
-        teacher = _teacher(zoo, name, trust_code)
-        trials.append(taught_student(path, judged, name, way.method, teacher, **given))
+    attempts = [
+        Attempt.by(way.method, name, _teacher(zoo, name, trust_code), given, len(ways) > 1)
+        for name, way in itertools.product(leaders, ways)
+    ]
+    for attempt in attempts:
+        notify(f"distilling {attempt.teacher} by {attempt.method}")
+        trials.append(attempt.on(judged, folder))
     kept = max(trials, key=lambda one: (one.validation_accuracy, one.teacher is not None))
-    tested = {one.path: score_run(one.path, task, device) for one in (kept, trials[0])}
-    verdict += [_said(notify, sentence) for sentence in outcome(kept, trials, tested)]
-    _keep(kept, folder)
+    ends = {one.path.name: one for one in (kept, trials[0])}
+    refit = bool(told) if refit is None else refit
+    if refit:
+        notify("training once more, on all labels: the kept student, and the plain one to compare with")
+        attempts += plain_attempts(task.train, recipe, options, extra, shared)
+        # Evaluated at the end only: until then nothing looks at the test split.
+        ends = {one.folder: one.on(task, folder / "all-labels", evaluate_every=NEVER)
+                for one in attempts if one.folder in ends}  # fmt: skip
+    tested = {name: score_run(one.path, task, device).accuracy for name, one in ends.items()}
+    accuracy, baseline = (tested[one.path.name] for one in (kept, trials[0]))
+    verdict += [_said(notify, sentence) for sentence in outcome(kept, trials, accuracy, baseline, refit)]
+    _keep(ends[kept.path.name].path, folder)
     result = PipelineResult(
-        model=kept.result.model, teacher=kept.teacher, method=kept.method, accuracy=tested[kept.path].accuracy,
-        baseline_accuracy=tested[trials[0].path].accuracy, ranking=ranking, trials=tuple(trials),
-        verdict=tuple(verdict), path=folder,
+        model=ends[kept.path.name].result.model, teacher=kept.teacher, method=kept.method, accuracy=accuracy,
+        baseline_accuracy=baseline, ranking=ranking, trials=tuple(trials), verdict=tuple(verdict), path=folder,
         config={"zoo": zoo.url, "task": task.name, "student": student, "methods": list(methods), "top": top,
-                "seed": seed, "validation": validation, "fingerprint": task.fingerprint,
-                "plain": {name: one.validation_accuracy for name, one in plain.items()}},
+                "seed": seed, "validation": validation, "refit": refit, "fingerprint": task.fingerprint,
+                "plain": {one.path.name: one.validation_accuracy for one in alone}},
     )  # fmt: skip
     write_atomically(folder / "pipeline.json", json.dumps(result.to_json(), indent=2).encode())
     if report:
@@ -227,9 +241,9 @@ def _said(notify: Callable[[str], None], sentence: str) -> str:
     return sentence
 
 
-def _keep(kept: Trial, folder: Path) -> None:
+def _keep(student: Path, folder: Path) -> None:
     """Put the kept student's files at the top, so that predict, export and zoo take the folder as a run."""
     for name in ("model.safetensors", "config.json", "result.json", "log.jsonl"):
         beside = folder / f".{name}.part"
-        shutil.copyfile(kept.path / name, beside)
+        shutil.copyfile(student / name, beside)
         os.replace(beside, folder / name)

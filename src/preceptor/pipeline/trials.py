@@ -38,6 +38,31 @@ class Trial:
 
 
 @dataclass(frozen=True)
+class Attempt:
+    """How one student is to be trained, on whatever part of the data."""
+
+    folder: str  # its name
+    teacher: str | None
+    method: str
+    how: Callable[..., Result]  # train or distill
+    options: Mapping[str, Any]
+
+    @classmethod
+    def by(
+        cls, method: str, name: str, teacher: str | Teacher, options: Mapping[str, Any], several: bool
+    ) -> Self:
+        """With a teacher; the folder bears the method's name where `several` are tried."""
+        folder = f"from-{name}-by-{method}" if several else f"from-{name}"
+        return cls(folder, name, method, distill, {"teacher": teacher, **options})
+
+    def on(self, task: Task, parent: Path, **more: Any) -> Trial:
+        """Train on the task's training split and judge by its test split."""
+        path = parent / self.folder
+        result = self.how(task=task, out=path, method=self.method, **self.options, **more)
+        return Trial(self.teacher, result.accuracy, path, result, self.method)
+
+
+@dataclass(frozen=True)
 class Way:
     """A method that is to be tried, and what it asks of teachers; made before anything takes time."""
 
@@ -100,40 +125,20 @@ def further_samples(
     return found, overlaps(everything, task.train, task.test)
 
 
-def plain_students(
-    folder: Path,
-    task: Task,
-    recipe: Any,
-    options: Mapping[str, Any],
-    extra: Split | None,
-    shared: Mapping[str, Any],
-) -> dict[str, Trial]:
+def plain_attempts(
+    labelled: Split, recipe: Any, options: Mapping[str, Any], extra: Split | None, shared: Mapping[str, Any]
+) -> list[Attempt]:
     """The student without a teacher; beside a patient one a short one, since teachers must not gain by its harm."""
-    trials = {}
+    found = []
     for name in (recipe, SHORT) if recipe == PATIENT else (recipe,):
         settings = _recipe_part(options)
         if name != recipe:
             settings.pop("mixup", None)
         if extra is not None:  # as many steps as the others have, or they would gain by their number alone
-            settings["epochs"] = epochs_alone(resolve_recipe(name, settings).epochs, task.train, extra)
-        path = folder / (PLAIN if name == recipe else f"{PLAIN}-{name}")
-        trials[path.name] = _trial(train, path, None, "none", task, recipe=name, **shared, **settings)
-    return trials
-
-
-def taught_student(
-    path: Path, task: Task, name: str, method: str, teacher: str | Teacher, **options: Any
-) -> Trial:
-    """The student of a teacher by a method."""
-    return _trial(distill, path, name, method, task, teacher=teacher, **options)
-
-
-def _trial(
-    how: Callable[..., Result], path: Path, name: str | None, method: str, task: Task, **options: Any
-) -> Trial:
-    """Train one student and judge it on the held-out part, which is the task's test split here."""
-    result = how(task=task, out=path, method=method, **options)
-    return Trial(name, result.accuracy, path, result, method)
+            settings["epochs"] = epochs_alone(resolve_recipe(name, settings).epochs, labelled, extra)
+        folder = PLAIN if name == recipe else f"{PLAIN}-{name}"
+        found.append(Attempt(folder, None, "none", train, {"recipe": name, **shared, **settings}))
+    return found
 
 
 def _recipe_part(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
 from preceptor.core import Ranking
 from preceptor.data import Task
@@ -47,11 +45,11 @@ def no_better_than_nothing(
     ]
 
 
-def better_alone(plain: Mapping[str, Trial]) -> list[str]:
-    """Say so where the short way was the better one without a teacher; plain students by the names of their folders."""
+def better_alone(plain: Sequence[Trial]) -> list[str]:
+    """Say so where the short way was the better one without a teacher."""
     if len(plain) < 2:
         return []
-    patient, short = (100 * one.validation_accuracy for one in plain.values())
+    patient, short = (100 * one.validation_accuracy for one in plain)
     if short <= patient:
         return []
     return [
@@ -60,20 +58,30 @@ def better_alone(plain: Mapping[str, Trial]) -> list[str]:
     ]
 
 
-def outcome(kept: Trial, trials: Sequence[Trial], tested: Mapping[Path, Any]) -> list[str]:
-    """Which student is kept, and what it gained over the plain one, the first of `trials`."""
+def outcome(kept: Trial, trials: Sequence[Trial], accuracy: float, baseline: float, refit: bool) -> list[str]:
+    """Which student is kept, and what it gained over the plain one, the first of `trials`.
+
+    Args:
+        kept: The best of the trials.
+        trials: All of them.
+        accuracy: Of the kept student on the test split.
+        baseline: Of the plain one there.
+        refit: Whether both were trained once more on all labels.
+    """
     plain = trials[0]
     best = max(trials[1:], key=lambda trial: trial.validation_accuracy)
     gap = 100 * (best.validation_accuracy - plain.validation_accuracy)
-    ours, alone = (100 * tested[trial.path].accuracy for trial in (kept, plain))
+    ours, alone = 100 * accuracy, 100 * baseline
     if kept.teacher is None:
+        again = "trained once more on all labels it" if refit else "it"
         return [
             f"no teacher helped: on validation data the best of them ({_named(best, trials)}) ends {-gap:.1f} points "
-            f"below the plain student, which is kept; it reaches {alone:.1f} % on the test split"
+            f"below the plain student, which is kept; {again} reaches {alone:.1f} % on the test split"
         ]
+    again = "both trained once more on all labels, " if refit else ""
     sentences = [
         f"kept the student of {_named(kept, trials)}: {gap:+.1f} points on validation data against the plain student; "
-        f"on the test split {ours:.1f} % against {alone:.1f} %, one seed each"
+        f"{again}on the test split {ours:.1f} % against {alone:.1f} %, one seed each"
     ]
     if ours < alone:
         sentences.append(

@@ -1,0 +1,92 @@
+"""What `preceptor run` makes of few labels by itself: two methods of which held-out images choose, then all labels.
+
+Digits from 10 and 20 noisy images each, as in `preceptor demo`, from a teacher of letters and from one of digits; test
+fonts that nobody has seen. Every number is a real `run` with nothing set. Writes the table of docs/choosing.md.
+
+    python benchmarks/choice.py [--quick] [--workers 2]
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import multiprocessing
+import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from statistics import mean, stdev
+
+import torch
+from common import ROOT, write_section
+
+from preceptor import Task, Zoo, run
+from preceptor.demo import Settings
+from preceptor.distill.recipe import RECIPES
+from preceptor.distill.saved_run import score_run
+from preceptor.distill.train import train
+
+TEACHERS = {"letters": 100, "digits": 200}  # and images a class
+COUNTS, DRAWS = (10, 20), (5, 6, 7, 8)
+COLUMNS = ("plain", "sinkhorn", "sinkhorn+probe", "chosen", "chosen, all labels", "plain, all labels")
+Cell = tuple[str, int, int]  # teacher, images a class, draw
+
+
+def outcome(cell: Cell, quick: bool) -> dict[str, float]:
+    """Test accuracies of one run's students."""
+    torch.set_num_threads(1)
+    name, count, draw = cell
+    settings = Settings()
+    if quick:
+        RECIPES.update({known: replace(RECIPES[known], epochs=2) for known in ("patient", "small")})
+    with tempfile.TemporaryDirectory() as folder:
+        zoo = Zoo(f"{folder}/zoo")
+        source = (
+            f"glyphs:{name}?per_class={TEACHERS[name]}&test_per_class=20&noise={settings.noise}&seed=1000"
+        )
+        train(Task(source), student=settings.arch, recipe="quick", batch_size=32, lr=0.1, out=f"{folder}/teacher",
+              epochs=1 if quick else settings.teacher_epochs, device="cpu", progress=False)  # fmt: skip
+        zoo.add(f"run:{folder}/teacher", name=name)
+        task = Task(replace(settings, per_class=count, data_seed=draw).target)
+        result = run(
+            zoo, task, student=settings.arch, out=f"{folder}/run", seed=draw, device="cpu", report=False
+        )
+        scores = [score_run(trial.path, task, "cpu").accuracy for trial in result.trials]
+        kept = next(place for place, trial in enumerate(result.trials) if trial.method == result.method)
+    return dict(zip(COLUMNS, (*scores, scores[kept], result.accuracy, result.baseline_accuracy), strict=True))
+
+
+def table(rows: list[dict[str, object]]) -> str:
+    """Means over draws."""
+    lines = ["| teacher, images a class | " + " | ".join(COLUMNS) + " |", "|---|" + "---:|" * len(COLUMNS)]
+    for teacher, count in sorted({(row["teacher"], row["count"]) for row in rows}):
+        some = [row["accuracies"] for row in rows if (row["teacher"], row["count"]) == (teacher, count)]
+        cells = []
+        for column in COLUMNS:
+            values = [100 * accuracies[column] for accuracies in some]
+            cells.append(f"{mean(values):.1f}" + (f" ± {stdev(values):.1f}" if len(values) > 1 else ""))
+        lines.append(f"| {teacher}, {count} | " + " | ".join(cells) + " |")
+    draws = len({row["draw"] for row in rows})
+    return "\n".join(lines) + (
+        f"\n\nTest accuracy in percent, mean ± standard deviation of {draws} draws. The first four columns have seen "
+        "80 % of the labels; the rest chose."
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="one draw, two epochs; keeps nothing")
+    parser.add_argument("--workers", type=int, default=2)
+    args = parser.parse_args()
+    cells: list[Cell] = list(itertools.product(TEACHERS, COUNTS, DRAWS[:1] if args.quick else DRAWS))
+    rows = []
+    with ProcessPoolExecutor(args.workers, multiprocessing.get_context("spawn")) as pool:
+        done = pool.map(outcome, cells, itertools.repeat(args.quick))
+        for (teacher, count, draw), accuracies in zip(cells, done, strict=True):
+            rows.append({"teacher": teacher, "count": count, "draw": draw, "accuracies": accuracies})
+            print(rows[-1], flush=True)
+    print(table(rows))
+    write_section("choice", table(rows), {"rows": rows}, quick=args.quick, page=ROOT / "docs" / "choosing.md")
+
+
+if __name__ == "__main__":
+    main()
