@@ -24,10 +24,11 @@ from preceptor.demo import Settings
 from preceptor.distill.recipe import RECIPES
 from preceptor.distill.saved_run import score_run
 from preceptor.distill.train import train
+from preceptor.pipeline.trials import METHODS_TRIED
 
 TEACHERS = {"letters": 100, "digits": 200}  # and images a class
 COUNTS, DRAWS = (10, 20), (5, 6, 7, 8)
-COLUMNS = ("plain", "sinkhorn", "sinkhorn+probe", "chosen", "chosen, all labels", "plain, all labels")
+COLUMNS = ("plain", *METHODS_TRIED, "chosen", "chosen, all labels", "plain, all labels")
 Cell = tuple[str, int, int]  # teacher, images a class, draw
 
 
@@ -50,9 +51,9 @@ def outcome(cell: Cell, quick: bool) -> dict[str, float]:
         result = run(
             zoo, task, student=settings.arch, out=f"{folder}/run", seed=draw, device="cpu", report=False
         )
-        scores = [score_run(trial.path, task, "cpu").accuracy for trial in result.trials]
-        kept = next(place for place, trial in enumerate(result.trials) if trial.method == result.method)
-    return dict(zip(COLUMNS, (*scores, scores[kept], result.accuracy, result.baseline_accuracy), strict=True))
+        scores = {trial.method: score_run(trial.path, task, "cpu").accuracy for trial in result.trials}
+    found = (*(scores[method] for method in ("none", *METHODS_TRIED)), scores[result.method])
+    return dict(zip(COLUMNS, (*found, result.accuracy, result.baseline_accuracy), strict=True))
 
 
 def table(rows: list[dict[str, object]]) -> str:

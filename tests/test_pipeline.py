@@ -12,7 +12,7 @@ from preceptor import Task, Zoo, run, train
 from preceptor.core import PreceptorError, Ranking, RankingRow
 from preceptor.distill.recipe import RECIPES
 from preceptor.distill.saved_run import load_run, score_run
-from preceptor.pipeline.trials import choose_methods, choose_recipe
+from preceptor.pipeline.trials import Way, choose_methods, choose_recipe, in_order
 from preceptor.pipeline.verdict import no_better_than_nothing
 from preceptor.rank.reference import untrained_score
 
@@ -145,6 +145,15 @@ def test_with_few_labels_the_kept_student_learns_once_more_from_all_of_them(
 def test_where_labels_are_many_or_the_recipe_is_given_nothing_is_trained_twice(zoo, tmp_path):
     run(zoo, blobs("abcd", seed=7), student="mlp-8", out=tmp_path / "r", report=False, **RECIPE)
     assert not (tmp_path / "r" / "all-labels").exists()
+
+
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [("abcd", ["sinkhorn", "kd", "sinkhorn+probe"]), ("abcx", ["sinkhorn+probe", "sinkhorn", "kd"])],
+)
+def test_the_method_that_suits_the_teacher_comes_first_and_wins_ties(known, expected):
+    ways = [Way(name, None, None) for name in ("sinkhorn", "kd", "sinkhorn+probe")]
+    assert [way.method for way in in_order(ways, known, "abcd")] == expected
 
 
 def test_of_several_methods_the_best_on_validation_is_kept(zoo, tmp_path, monkeypatch):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import shutil
@@ -26,6 +25,7 @@ from preceptor.pipeline.trials import (
     choose_methods,
     choose_recipe,
     further_samples,
+    in_order,
     plain_attempts,
 )
 from preceptor.pipeline.verdict import better_alone, no_better_than_nothing, outcome, ranked_sentence
@@ -177,7 +177,8 @@ def run(
     given = {"recipe": recipe, "unlabelled": extra, **shared, **options}
     attempts = [
         Attempt.by(way.method, name, _teacher(zoo, name, trust_code), given, len(ways) > 1)
-        for name, way in itertools.product(leaders, ways)
+        for name in leaders
+        for way in in_order(ways, zoo.card(name).classes, task.classes)
     ]
     for attempt in attempts:
         notify(f"distilling {attempt.teacher} by {attempt.method}")

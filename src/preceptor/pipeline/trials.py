@@ -22,7 +22,8 @@ from preceptor.zoo import Teacher
 FEW = 100  # images a class
 PLAIN = "plain"
 SHORT, PATIENT = "small", "patient"  # recipes
-# With few labels neither is always the better one (docs/choosing.md); elsewhere the first.
+# With few labels the first is the better one where the teacher knows the student's classes, the second where it does
+# not (docs/choosing.md); with many, the first.
 METHODS_TRIED = ("sinkhorn", "sinkhorn+probe")
 
 
@@ -106,6 +107,12 @@ def choose_methods(
     if not told or options.keys() - RECIPE_FIELDS:
         return [], METHODS_TRIED[:1]
     return [f"{' and '.join(METHODS_TRIED)} are both tried; --method names one"], METHODS_TRIED
+
+
+def in_order(ways: Sequence[Way], known: Sequence[str], classes: Sequence[str]) -> list[Way]:
+    """The method first that suits a teacher of the `known` classes: it is kept where held-out data do not decide."""
+    first = METHODS_TRIED[0 if set(classes) <= set(known) else 1]
+    return sorted(ways, key=lambda way: way.method != first)
 
 
 def further_samples(
