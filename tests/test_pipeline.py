@@ -45,7 +45,9 @@ def zoo(tmp_path_factory) -> Zoo:
 def test_run_ranks_distils_and_keeps_the_best_on_validation(zoo, tmp_path):
     task = blobs("abcd", seed=1)
     said: list[str] = []
-    result = run(zoo, task, student="mlp-8", out=tmp_path / "r", top=2, notify=said.append, **RECIPE)
+    result = run(
+        zoo, task, student="mlp-8", out=tmp_path / "r", top=2, method="sinkhorn", notify=said.append, **RECIPE
+    )
     assert [row.name for row in result.ranking.rows] == ["same", "other"]
     best = max(result.trials, key=lambda trial: trial.validation_accuracy)
     assert (
@@ -108,13 +110,13 @@ def test_beside_a_patient_plain_student_a_short_one_is_trained_and_the_better_co
 
 
 @pytest.mark.parametrize(
-    ("method", "told", "options", "expected"),
-    [(None, ["few"], {}, ("sinkhorn", "sinkhorn+probe")), (None, [], {}, ("sinkhorn",)),
-     (None, ["few"], {"lr": 0.1}, ("sinkhorn", "sinkhorn+probe")), (None, ["few"], {"weight": 3.0}, ("sinkhorn",)),
-     ("kd", ["few"], {}, ("kd",)), (["rkd", "kd", "rkd"], [], {}, ("rkd", "kd"))],
+    ("method", "few", "options", "expected"),
+    [(None, True, {}, ("sinkhorn", "sinkhorn+probe")), (None, False, {}, ("sinkhorn",)),
+     (None, True, {"lr": 0.1}, ("sinkhorn", "sinkhorn+probe")), (None, True, {"weight": 3.0}, ("sinkhorn",)),
+     ("kd", True, {}, ("kd",)), (["rkd", "kd", "rkd"], False, {}, ("rkd", "kd"))],
 )  # fmt: skip
-def test_two_methods_are_tried_where_labels_are_few_and_nothing_is_asked_for(method, told, options, expected):
-    said, chosen = choose_methods(method, told, options)
+def test_two_methods_are_tried_where_labels_are_few_and_nothing_is_asked_for(method, few, options, expected):
+    said, chosen = choose_methods(method, few, options)
     assert chosen == expected
     assert bool(said) == (method is None and len(expected) == 2)
 
@@ -140,10 +142,16 @@ def test_with_few_labels_the_kept_student_learns_once_more_from_all_of_them(
     )
     assert any("trained once more on all labels" in sentence for sentence in result.verdict) == again
     assert result.config["refit"] == again
+    once_more = run(zoo, task, out=tmp_path / "r", refit=refit, resume=True, **quick)
+    assert (once_more.accuracy, once_more.verdict) == (result.accuracy, result.verdict)
 
 
-def test_where_labels_are_many_or_the_recipe_is_given_nothing_is_trained_twice(zoo, tmp_path):
-    run(zoo, blobs("abcd", seed=7), student="mlp-8", out=tmp_path / "r", report=False, **RECIPE)
+def test_where_labels_are_many_nothing_is_trained_twice(zoo, tmp_path):
+    task = blobs("abcd", seed=7, per_class=100)
+    result = run(
+        zoo, task, student="mlp-8", out=tmp_path / "r", report=False, recipe="quick", epochs=1, device="cpu"
+    )
+    assert [trial.method for trial in result.trials] == ["none", "sinkhorn"]
     assert not (tmp_path / "r" / "all-labels").exists()
 
 
@@ -193,6 +201,7 @@ def test_unlabelled_samples_of_the_task_itself_are_told_and_the_held_out_ones_ar
 ):
     task, said = blobs("abcd", seed=8), []
     options = {"student": "mlp-8", "out": tmp_path / "r", "report": False, "notify": said.append, **RECIPE}
+    options["method"] = "sinkhorn"
     run(zoo, task, unlabelled=task.train, **options)
     assert "96 of the 96 unlabelled samples are in the training set with their labels already" in said
     notes = json.loads((tmp_path / "r" / "from-same" / "result.json").read_text())["notes"]
@@ -310,7 +319,7 @@ def test_teachers_with_code_of_their_own_are_used_where_it_is_trusted(tmp_path):
     vectors = {"input_size": [12], "mean": [0.0] * 12, "std": [1.0] * 12}
     source = "python:tests.test_pipeline:factory"
     zoo.add(source, name="own", classes=list("xyz"), preprocessing=vectors, trust_code=True)
-    shared = {"student": "mlp-8", "report": False, **RECIPE}
+    shared = {"student": "mlp-8", "report": False, "method": "sinkhorn", **RECIPE}
     with pytest.raises(PreceptorError, match="say --trust-code"):
         run(zoo, blobs("ab"), out=tmp_path / "a", **shared)
     result = run(zoo, blobs("ab"), out=tmp_path / "b", trust_code=True, **shared)

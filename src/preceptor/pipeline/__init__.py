@@ -24,6 +24,7 @@ from preceptor.pipeline.trials import (
     Way,
     choose_methods,
     choose_recipe,
+    few_labels,
     further_samples,
     in_order,
     plain_attempts,
@@ -121,8 +122,8 @@ def run(
         task: The data.
         student: An architecture's name.
         out: Folder for the ranking, a run folder for each trial, the kept student and the report.
-        method: How to distil: one method or several, of which validation data choose; by default `sinkhorn`, and
-            `sinkhorn+probe` too where the recipe is left to the number of labels and these are few.
+        method: How to distil: one method or several, of which validation data choose; by default `sinkhorn`, and where
+            there are fewer than 100 training images a class and no option of a method is given, `sinkhorn+probe` too.
         metrics: Metrics of the ranking; the first decides.
         top: How many of the best teachers to try.
         recipe: How to train: a name of `RECIPES` or a `Recipe`; by default "patient" where there are fewer than 100
@@ -130,7 +131,7 @@ def run(
             plain student a short one is trained, and the better counts: teachers must not gain by spoiling it.
         validation: The share of each training class that is held out.
         refit: Train the kept student and the plain one once more, on all labels, when the choice is made; by default
-            where the recipe is left to the number of labels and these are few.
+            where there are fewer than 100 training images a class.
         seed: Decides the held-out part, weights, data order and augmentation.
         device: "auto", "cpu", "cuda", …
         resume: Go on with an interrupted run in `out`.
@@ -149,7 +150,8 @@ def run(
     smaller, held = task.split_validation(validation, seed)
     judged = Task.from_splits(smaller.train, held, task.classes, f"{task.name} (validation)")
     told, recipe = choose_recipe(recipe, task, options)
-    both, methods = choose_methods(method, told, options)
+    few = few_labels(task)
+    both, methods = choose_methods(method, few, options)
     ways = [Way.of(name, recipe, options, student, task) for name in methods]
     extra, known = (None, []) if unlabelled is None else further_samples(unlabelled, ways, task, held)
     asked = {"device": _torch_name(device), "trust_code": trust_code, **(rank_options or {})}
@@ -185,7 +187,7 @@ def run(
         trials.append(attempt.on(judged, folder))
     kept = max(trials, key=lambda one: (one.validation_accuracy, one.teacher is not None))
     ends = {one.path.name: one for one in (kept, trials[0])}
-    refit = bool(told) if refit is None else refit
+    refit = few if refit is None else refit
     if refit:
         notify("training once more, on all labels: the kept student, and the plain one to compare with")
         attempts += plain_attempts(task.train, recipe, options, extra, shared)

@@ -78,33 +78,38 @@ class Way:
         return cls(method, settings, Fitting.of(settings, student, task, special=method == "sftn"))
 
 
+def few_labels(task: Task) -> bool:
+    """Whether patience, a second method and a second training are worth their time."""
+    return _each(task) < FEW
+
+
+def _each(task: Task) -> int:
+    return len(task.train) // len(task.classes)
+
+
 def choose_recipe(recipe: Any, task: Task, options: Mapping[str, Any]) -> tuple[list[str], Any]:
     """The recipe as asked for, or by the number of labels; and what there is to say about the choice."""
     if recipe is not None:
         return [], recipe
-    each = len(task.train) // len(task.classes)
-    if each >= FEW or {"epochs", "mixup"} & options.keys():
+    if not few_labels(task) or {"epochs", "mixup"} & options.keys():
         return [], SHORT
     return [
-        f"{each} training {task.kind} a class are few: students train by the patient recipe ({task.kind} mixed up, "
-        f"three times the epochs); --recipe {SHORT} is the short one"
+        f"{_each(task)} training {task.kind} a class are few: students train by the patient recipe ({task.kind} mixed "
+        f"up, three times the epochs); --recipe {SHORT} is the short one"
     ], PATIENT
 
 
 def choose_methods(
-    method: str | Sequence[str] | None, told: Sequence[str], options: Mapping[str, Any]
+    method: str | Sequence[str] | None, few: bool, options: Mapping[str, Any]
 ) -> tuple[list[str], tuple[str, ...]]:
-    """The methods as asked for; and what there is to say about the choice.
-
-    Two are tried where the recipe was chosen for few labels (`told` says so) and no option belongs to one of them.
-    """
+    """The methods as asked for, or two where labels are `few` and no option belongs to one of them; and what to say."""
     if isinstance(method, str):
         return [], (method,)
     if method is not None:
         if not method:
             raise PreceptorError("no method came; name one or more, or leave it out")
         return [], tuple(dict.fromkeys(method))
-    if not told or options.keys() - RECIPE_FIELDS:
+    if not few or options.keys() - RECIPE_FIELDS:
         return [], METHODS_TRIED[:1]
     return [f"{' and '.join(METHODS_TRIED)} are both tried; --method names one"], METHODS_TRIED
 
