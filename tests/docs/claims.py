@@ -11,6 +11,7 @@ from experiments.items import fig07
 
 from tests.docs.kept import (
     CHARACTERS,
+    CHOICE,
     DEFAULT,
     DIGITS,
     FIFTH,
@@ -24,6 +25,7 @@ from tests.docs.kept import (
     WEAK,
     at_each_overlap,
     characters,
+    chosen,
     few,
     final,
     gained,
@@ -157,6 +159,25 @@ def settings() -> list[str]:
     ]  # fmt: skip
 
 
+def what_run_does() -> list[str]:
+    always = all(
+        row["accuracies"]["chosen"] == row["accuracies"]["sinkhorn+probe"]
+        for row in CHOICE
+        if row["teacher"] == "letters"
+    )
+    assert always
+    cost = [chosen("sinkhorn", "digits", count) - chosen("chosen", "digits", count) for count in (10, 20)]
+    added = [
+        chosen("chosen, all labels", teacher, count) - chosen("chosen", teacher, count)
+        for teacher in ("digits", "letters")
+        for count in (10, 20)
+    ]
+    return [
+        f"they cost {cost[0]:.1f} and {cost[1]:.1f} points against always taking it. The last training added "
+        f"{min(added):.1f} to {max(added):.1f} points.",
+    ]
+
+
 def when_it_helps() -> list[str]:
     return [
         f"`sinkhorn` gained {gained(25, 'sinkhorn', 1.0)} points with the same classes, `sinkhorn+probe` "
@@ -219,4 +240,4 @@ def limits() -> list[str]:
 
 
 CHOOSING = (of_the_table, the_test_set, the_search, digits_and_characters, the_probe, settings, recipe,
-            without_labels)  # fmt: skip
+            without_labels, what_run_does)  # fmt: skip

@@ -22,8 +22,9 @@ def flat(name: str) -> str:
 
 SEARCH = [row for row in rows_of("search") if row["split"] == "validation"]
 FIFTH = [row for row in SEARCH if row.get("recipe") == "patient"]
-SHORT = [row for row in SEARCH if row not in FIFTH and (row["epochs"] == 60 or row["per_class"])]
-LONG = [row for row in SEARCH if row["epochs"] == 200 and not row["per_class"]]
+ORDINARY = [row for row in SEARCH if row.get("recipe", "plain") == "plain"]
+SHORT = [row for row in ORDINARY if row["epochs"] == 60 or row["per_class"]]
+LONG = [row for row in ORDINARY if row["epochs"] == 200 and not row["per_class"]]
 TEST_SET = [row for row in rows_of("fig05") if row["split"] == "test"]
 EVERY_FEW = [
     json.loads(line) for line in (ROOT / "results/few.jsonl").read_text(encoding="utf-8").splitlines()
@@ -38,6 +39,7 @@ DIGITS = json.loads((ROOT / "results/benchmarks/methods.json").read_text(encodin
 PATIENT = json.loads((ROOT / "results/benchmarks/methods_patient.json").read_text(encoding="utf-8"))[
     "results"
 ]
+CHOICE = json.loads((ROOT / "results/benchmarks/choice.json").read_text(encoding="utf-8"))["rows"]
 DEFAULT, SOFTER = "centred decay 100, temperature 6", "centred decay 100, temperature 8"
 WEAK = "centred decay"  # weight 10, temperature 3
 PROBED = "sinkhorn+probe decay 30, temperature 6"  # the default of `sinkhorn+probe`
@@ -126,3 +128,9 @@ def lost_on_digits() -> str:
 def few(variant: str, overlap: float) -> str:
     """One seed, 25 images a class."""
     return of(1, variant, 25, overlap, 1)
+
+
+def chosen(column: str, teacher: str, count: int) -> float:
+    """Percent, in the benchmark of what `run` does by itself."""
+    rows = [row for row in CHOICE if (row["teacher"], row["count"]) == (teacher, count)]
+    return 100 * mean(row["accuracies"][column] for row in rows)
