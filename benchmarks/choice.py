@@ -78,6 +78,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="one draw, two epochs; keeps nothing")
     parser.add_argument("--workers", type=int, default=2)
     args = parser.parse_args()
+    torch.set_num_threads(1)  # as the workers do
     cells: list[Cell] = list(itertools.product(TEACHERS, COUNTS, DRAWS[:1] if args.quick else DRAWS))
     rows = []
     with ProcessPoolExecutor(args.workers, multiprocessing.get_context("spawn")) as pool:

@@ -122,6 +122,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--show", action="store_true", help="table and figure from what was kept")
     args = parser.parse_args()
+    torch.set_num_threads(1)  # as the workers do
     if not args.show:
         rows = []
         for (count, recipe, which), found in measure(args.workers, args.quick):

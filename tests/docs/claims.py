@@ -26,6 +26,7 @@ from tests.docs.kept import (
     at_each_overlap,
     characters,
     chosen,
+    counted,
     few,
     final,
     gained,
@@ -176,6 +177,29 @@ def what_run_does() -> list[str]:
         f"they cost {cost[0]:.1f} and {cost[1]:.1f} points against always taking it. The last training added "
         f"{min(added):.1f} to {max(added):.1f} points.",
     ]
+
+
+def how_many_are_few() -> list[str]:
+    by_teacher = {
+        count: counted("patient", "sinkhorn+probe", count) - counted("patient", "none", count)
+        for count in (10, 20, 40, 80, 160)
+    }
+    patience = {
+        count: counted("patient", "none", count) - counted("small", "none", count) for count in (5, 20, 160)
+    }
+    lost = counted("small", "none", 160) - counted("small", "sinkhorn", 160)
+    assert (
+        counted("patient", "none", 40)
+        < counted("patient", "sinkhorn+probe", 20)
+        < counted("patient", "none", 80)
+    )
+    assert patience[5] > -1
+    return [
+        f"`sinkhorn+probe` gained {by_teacher[10]:.1f} points at 10 images a class, {by_teacher[20]:.1f} at 20, "
+        f"{by_teacher[40]:.1f} at 40, {by_teacher[80]:.1f} at 80 and {by_teacher[160]:.1f} at 160",
+        f"Patience alone was worth {patience[20]:.1f} points at 20 and {patience[160]:.1f} at 160",
+        f"and lost {lost:.1f} with 160 images",
+    ]  # fmt: skip
 
 
 def when_it_helps() -> list[str]:

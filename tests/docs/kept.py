@@ -40,6 +40,7 @@ PATIENT = json.loads((ROOT / "results/benchmarks/methods_patient.json").read_tex
     "results"
 ]
 CHOICE = json.loads((ROOT / "results/benchmarks/choice.json").read_text(encoding="utf-8"))["rows"]
+COUNTS = json.loads((ROOT / "results/benchmarks/counts.json").read_text(encoding="utf-8"))["rows"]
 DEFAULT, SOFTER = "centred decay 100, temperature 6", "centred decay 100, temperature 8"
 WEAK = "centred decay"  # weight 10, temperature 3
 PROBED = "sinkhorn+probe decay 30, temperature 6"  # the default of `sinkhorn+probe`
@@ -134,3 +135,9 @@ def chosen(column: str, teacher: str, count: int) -> float:
     """Percent, in the benchmark of what `run` does by itself."""
     rows = [row for row in CHOICE if (row["teacher"], row["count"]) == (teacher, count)]
     return 100 * mean(row["accuracies"][column] for row in rows)
+
+
+def counted(recipe: str, method: str, count: int) -> float:
+    """Percent with so many images a class, in the benchmark of how many labels are few."""
+    rows = [row for row in COUNTS if (row["recipe"], row["count"]) == (recipe, count)]
+    return 100 * mean(row["accuracies"][method] for row in rows)

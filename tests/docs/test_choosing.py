@@ -11,6 +11,7 @@ import pytest
 from preceptor.models import build
 from tests.docs.claims import (
     CHOOSING,
+    how_many_are_few,
     limits,
     the_ranking,
     when_it_helps,
@@ -36,7 +37,13 @@ from tests.docs.kept import (
 
 @pytest.mark.parametrize(
     ("page", "claims"),
-    [*((PAGE, claims) for claims in CHOOSING), (WHEN, when_it_helps), (WHEN, the_ranking), (LIMITS, limits)],
+    [
+        *((PAGE, claims) for claims in CHOOSING),
+        (WHEN, when_it_helps),
+        (WHEN, how_many_are_few),
+        (WHEN, the_ranking),
+        (LIMITS, limits),
+    ],
     ids=lambda value: getattr(value, "__name__", "page"),
 )
 def test_pages_say_what_the_results_say(page: str, claims: Callable[[], list[str]]) -> None:
