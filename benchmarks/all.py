@@ -28,6 +28,8 @@ BENCHMARKS: dict[str, tuple[list[str], list[str] | None, bool]] = {
     "methods": ([], ["--quick"], False),
     "methods --patient": ([], ["--quick"], False),
     "characters": ([], ["--quick"], False),
+    "counts": ([], ["--quick"], False),
+    "choice": ([], ["--quick"], False),
     "assessment": ([], ["--quick"], False),
     "sinkhorn_gpu": ([], None, True),
     "training_gpu": ([], None, True),

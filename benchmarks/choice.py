@@ -15,6 +15,7 @@ import tempfile
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from statistics import mean, stdev
+from typing import Any
 
 import torch
 from common import ROOT, write_section
@@ -56,8 +57,9 @@ def outcome(cell: Cell, quick: bool) -> dict[str, float]:
     return dict(zip(COLUMNS, (*found, result.accuracy, result.baseline_accuracy), strict=True))
 
 
-def table(rows: list[dict[str, object]]) -> str:
+def table(result: dict[str, Any]) -> str:
     """Means over draws."""
+    rows = result["rows"]
     lines = ["| teacher, images a class | " + " | ".join(COLUMNS) + " |", "|---|" + "---:|" * len(COLUMNS)]
     for teacher, count in sorted({(row["teacher"], row["count"]) for row in rows}):
         some = [row["accuracies"] for row in rows if (row["teacher"], row["count"]) == (teacher, count)]
@@ -86,8 +88,9 @@ def main() -> None:
         for (teacher, count, draw), accuracies in zip(cells, done, strict=True):
             rows.append({"teacher": teacher, "count": count, "draw": draw, "accuracies": accuracies})
             print(rows[-1], flush=True)
-    print(table(rows))
-    write_section("choice", table(rows), {"rows": rows}, quick=args.quick, page=ROOT / "docs" / "choosing.md")
+    shown = table({"rows": rows})
+    print(shown)
+    write_section("choice", shown, {"rows": rows}, quick=args.quick, page=ROOT / "docs" / "choosing.md")
 
 
 if __name__ == "__main__":

@@ -86,3 +86,15 @@ def test_the_demos_numbers_are_those_of_its_table() -> None:
     alone, _, letters, _ = re.findall(r"\d+\.\d", default)
     page = " ".join((ROOT / "docs/when-it-helps.md").read_text(encoding="utf-8").split())
     assert f"{alone} % alone, {letters} % with a teacher that has only ever seen letters" in page
+
+
+@pytest.mark.parametrize(("benchmark", "page"), [("counts", "when-it-helps.md"), ("choice", "choosing.md")])
+def test_tables_on_other_pages_are_those_of_the_kept_numbers(benchmark: str, page: str) -> None:
+    lines = [
+        "import sys; sys.path.insert(0, 'benchmarks')",
+        f"import common, {benchmark}; print({benchmark}.table(common.kept('{benchmark}')))",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", "; ".join(lines)], check=True, cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.stdout.strip() in (ROOT / "docs" / page).read_text(encoding="utf-8")
