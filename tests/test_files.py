@@ -101,10 +101,10 @@ def test_what_could_not_be_written_is_said_beforehand(
         f"'{tmp_path}/file/deeper/a.html' cannot be used (not a directory)"
     )
 
-    def refuse(path: Path, mode: str) -> None:
-        raise PermissionError(errno.EACCES, "Permission denied", os.fspath(path))
+    def refuse(path: str, *rest: int) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", path)
 
-    monkeypatch.setattr("builtins.open", refuse)
+    monkeypatch.setattr("os.open", refuse)
     with pytest.raises(PermissionError) as caught:
         check_can_write(tmp_path / "folder" / "a.html")
     assert explain(caught.value).startswith(f"'{tmp_path}/folder/a.html' cannot be used (permission denied)")

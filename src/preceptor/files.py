@@ -7,6 +7,7 @@ import errno
 import os
 import re
 import secrets
+import tempfile
 from pathlib import Path
 
 _ELSEWHERE = "name a folder in which you may write"
@@ -68,11 +69,10 @@ def check_can_write(path: str | os.PathLike[str]) -> None:
     folder = target.absolute().parent
     while not os.path.lexists(folder):
         folder = folder.parent
-    beside = folder / f".{target.name}.{secrets.token_hex(4)}.part"
     try:
-        with open(beside, "xb"):
+        # Without a name, where the system can do that: a kill leaves nothing behind.
+        with tempfile.TemporaryFile(dir=folder):
             pass
-        os.unlink(beside)
     except OSError as error:
         error.filename = os.fspath(target)
         raise

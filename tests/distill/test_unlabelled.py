@@ -182,7 +182,7 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     assert told.exit_code == 0, told.output
     assert json.loads((run / "config.json").read_text())["unlabelled"]["samples"] == 6
     told = CliRunner().invoke(app, ["run", zoo, data, "--student", "cnn-4", "--out", str(tmp_path / "whole"), *more,
-                                    "--recipe", "quick", "-o", "epochs=1"])  # fmt: skip
+                                    "--recipe", "quick", "-o", "epochs=1", "--method", "sinkhorn"])  # fmt: skip
     assert told.exit_code == 0, told.output
     kept = json.loads((tmp_path / "whole/from-letters/config.json").read_text())
     assert kept["unlabelled"]["samples"] == 6
