@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import io
 import math
+import pickle
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -52,7 +54,7 @@ class Sitting:
             title: What the log calls it.
         """
         path = self.folder / f"{name}.pt"
-        begun = torch.load(path, weights_only=True) if path.exists() else None
+        begun = _read(path) if path.exists() else None
         told = kept = time.perf_counter()
 
         def go_on() -> bool:
@@ -84,3 +86,10 @@ class Sitting:
         torch.save(pack.state(), file)
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, file.getvalue())
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return torch.load(path, weights_only=True)
+    except (OSError, EOFError, RuntimeError, pickle.UnpicklingError) as error:
+        raise SystemExit(f"{path} cannot be read; delete it, and its pack begins anew") from error

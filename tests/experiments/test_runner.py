@@ -103,6 +103,20 @@ def test_a_pack_at_work_goes_on_where_it_was(lab, tmp_path, monkeypatch, way):
     assert not list(lab.packs.iterdir())
 
 
+@pytest.mark.parametrize("left", [0, 5, 2000])
+def test_a_kept_pack_that_is_cut_short_is_named(lab, left):
+    (job,) = [replace(job, epochs=4) for job in jobs("none")]
+    lab.teacher(job.teacher)
+    runner = Runner(lab, log=lambda text: None)
+    runner.sitting = Hurried(lab.packs, 2, lambda text: None)
+    runner.run([job])
+    (kept,) = lab.packs.iterdir()
+    kept.write_bytes(kept.read_bytes()[:left])
+    with pytest.raises(SystemExit, match=f"{kept.name} cannot be read; delete it"):
+        Runner(lab).run([job])
+    assert kept.exists()
+
+
 def test_teachers_at_work_go_on_too(lab, monkeypatch):
     (job,) = [replace(job, teacher=replace(job.teacher, epochs=4)) for job in jobs("sinkhorn")]
     runner = Runner(lab, log=lambda text: None)
