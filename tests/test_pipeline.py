@@ -12,7 +12,7 @@ from preceptor import Task, Zoo, run, train
 from preceptor.core import PreceptorError, Ranking, RankingRow
 from preceptor.distill.recipe import RECIPES
 from preceptor.distill.saved_run import load_run, score_run
-from preceptor.pipeline.trials import Way, choose_methods, choose_recipe, in_order
+from preceptor.pipeline.trials import Attempt, Way, choose_methods, choose_recipe, in_order
 from preceptor.pipeline.verdict import no_better_than_nothing
 from preceptor.rank.reference import untrained_score
 
@@ -144,6 +144,24 @@ def test_with_few_labels_the_kept_student_learns_once_more_from_all_of_them(
     assert result.config["refit"] == again
     once_more = run(zoo, task, out=tmp_path / "r", refit=refit, resume=True, **quick)
     assert (once_more.accuracy, once_more.verdict) == (result.accuracy, result.verdict)
+
+
+def test_the_last_training_goes_on_where_it_was_interrupted(zoo, tmp_path, monkeypatch):
+    task, on = blobs("abcd", seed=7), Attempt.on
+    call = {"student": "mlp-8", "method": "sinkhorn", "report": False, **RECIPE}
+    whole = run(zoo, task, out=tmp_path / "whole", **call)
+
+    def interrupted(self, task, parent, **more):
+        if parent.name == "all-labels":
+            raise KeyboardInterrupt
+        return on(self, task, parent, **more)
+
+    monkeypatch.setattr(Attempt, "on", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(zoo, task, out=tmp_path / "r", **call)
+    monkeypatch.setattr(Attempt, "on", on)
+    again = run(zoo, task, out=tmp_path / "r", resume=True, **call)
+    assert (again.accuracy, again.verdict) == (whole.accuracy, whole.verdict)
 
 
 def test_where_labels_are_many_nothing_is_trained_twice(zoo, tmp_path):
