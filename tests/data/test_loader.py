@@ -1,81 +1,23 @@
-import threading
+"""The batches a loader serves, to one process or shared out among several."""
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from preceptor.core import PreceptorError
 from preceptor.data import Loader, Task
-from preceptor.data.plan import epoch_order, plan_epoch, seeded
+from tests.data.batches import assert_same, batches
 
 
-@given(
-    count=st.integers(1, 50),
-    batch=st.integers(1, 20),
-    world=st.integers(1, 5),
-    full=st.booleans(),
-    epoch=st.integers(0, 3),
-)
-def test_no_sample_is_lost_or_doubled_whatever_the_ranks(count, batch, world, full, epoch):
-    order = epoch_order(count, True, 0, epoch)
-    plans = [plan_epoch(order, batch, full, rank, world) for rank in range(world)]
-    alone = plan_epoch(order, batch, full, 0, 1)
-    assert len({len(plan) for plan in plans}) == 1
-    seen = []
-    for step, single in enumerate(alone):
-        shares = [plan[step] for plan in plans]
-        assert len({len(share.positions) for share in shares}) == 1  # all ranks have as many rows
-        real = {
-            int(p): int(s)
-            for share in shares
-            for p, s, w in zip(share.positions, share.slots, share.weights, strict=True)
-            if w
-        }
-        wanted = {
-            int(p): int(s)
-            for p, s, w in zip(single.positions, single.slots, single.weights, strict=True)
-            if w
-        }
-        assert real == wanted  # the same global batch, with the same random numbers
-        assert sum(share.weights.sum() for share in shares) == len(real)
-        seen += list(real)
-        for share in shares:  # a filling row repeats what its slot holds
-            for position, slot in zip(share.positions, share.slots, strict=True):
-                assert single.positions[slot] == position
-    assert sorted(seen) == list(range(count))
-    if full:
-        assert {len(single.positions) for single in alone} == {min(batch, count)}
-
-
-def test_seeds_are_independent_of_each_other_and_fixed():
-    numbers = {
-        float(torch.rand(1, generator=seeded(*key)))
-        for key in [(0, 0), (0, 1), (1, 0), (0, 0, 0), (0, 0, 1), (-1, 0)]
-    }
-    assert len(numbers) == 6
-    assert (
-        torch.randperm(6, generator=seeded(0, 1, 2)).tolist()
-        == torch.randperm(6, generator=seeded(0, 1, 2)).tolist()
-    )
+def task_of(x, classes=2):
+    """A task that tests what it trains on."""
+    labels = np.arange(len(x)) % classes
+    return Task.from_arrays(x, labels, x, labels)
 
 
 def toy(count=37, shape=(16, 16, 3), classes=4):
     generator = np.random.default_rng(0)
-    x = generator.integers(0, 256, (count, *shape), dtype=np.uint8)
-    return Task.from_arrays(x, np.arange(count) % classes, x, np.arange(count) % classes)
-
-
-def batches(loader, epoch=0, start=0):
-    return list(loader.epoch(epoch, start_step=start))
-
-
-def assert_same(first, second):
-    assert len(first) == len(second)
-    for one, two in zip(first, second, strict=True):
-        for name in ("images", "labels", "indices", "weights"):
-            torch.testing.assert_close(getattr(one, name), getattr(two, name), rtol=0, atol=0)
+    return task_of(generator.integers(0, 256, (count, *shape), dtype=np.uint8), classes)
 
 
 def test_evaluation_serves_everything_once_in_order():
@@ -126,11 +68,31 @@ def test_same_seed_epoch_and_step_give_the_same_bits(augment):
     assert first[0].indices.tolist() != batches(make(seed=2), epoch=2)[0].indices.tolist()
 
 
+def test_every_step_draws_its_own_numbers():
+    x = np.tile(np.random.default_rng(0).integers(0, 256, (1, 16, 16, 3), dtype=np.uint8), (32, 1, 1, 1))
+    split = task_of(x).train
+    loader = Loader(split, 16, train=True, augment="pad-crop-flip")
+    first, second = batches(loader)
+    (third, _) = batches(loader, epoch=1)
+    assert not torch.equal(first.images, second.images)
+    assert not torch.equal(first.images, third.images)
+
+
 def test_the_callers_random_state_is_left_alone():
     torch.manual_seed(0)
     before = torch.get_rng_state()
     batches(Loader(toy().train, 8, train=True, augment="random-resized-crop-flip+randaugment"))
     torch.testing.assert_close(torch.get_rng_state(), before)
+
+
+def images_that_count(parts):
+    """Index -> image of the rows that are no filling."""
+    return {
+        int(index): image
+        for batch in parts
+        for index, image, weight in zip(batch.indices, batch.images, batch.weights, strict=True)
+        if weight
+    }
 
 
 @pytest.mark.parametrize("world", [2, 3, 4])
@@ -143,98 +105,10 @@ def test_ranks_together_see_what_one_process_sees(world, train):
         for rank in range(world)
     ]
     for step, single in enumerate(alone):
-        wanted = {
-            int(i): image
-            for i, image, w in zip(single.indices, single.images, single.weights, strict=True)
-            if w
-        }
-        got = {
-            int(i): image
-            for part in parts
-            for i, image, w in zip(part[step].indices, part[step].images, part[step].weights, strict=True)
-            if w
-        }
+        wanted, got = images_that_count([single]), images_that_count([part[step] for part in parts])
         assert set(got) == set(wanted)
         for index, image in got.items():
             torch.testing.assert_close(image, wanted[index], rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("augment", ["none", "pad-crop-flip"])
-def test_files_of_several_sizes_stream_and_live_on_the_device_alike(make_folder, augment):
-    root = make_folder(
-        {"train/a": 7, "train/b": 6, "test/a": 2, "test/b": 2}, size=lambda n: (14 + n, 26 - n)
-    )
-    split = Task(root).train
-    resident = Loader(split, 4, train=True, augment=augment, image_size=12)
-    streamed = Loader(split, 4, train=True, augment=augment, image_size=12, resident_bytes=0)
-    assert resident._home is not None
-    assert streamed._home is None
-    assert resident.input_shape == streamed.input_shape == (3, 12, 12)
-    for one, two in zip(batches(resident), batches(streamed), strict=True):
-        assert one.images.shape == (4, 3, 12, 12)
-        assert one.indices.tolist() == two.indices.tolist()
-        torch.testing.assert_close(one.images, two.images, rtol=0, atol=0)
-
-
-def test_random_crops_are_the_same_streamed_and_on_the_device():
-    def ramp(height, width):
-        y, x = np.mgrid[:height, :width]
-        return np.stack([255 * y / height, 255 * x / width, 127 + 0 * x], axis=2).astype(np.uint8)
-
-    pairs = [(ramp(30 + 2 * index, 50 - 3 * index), index % 2) for index in range(9)]
-    split = Task.from_datasets(pairs, pairs).train
-    options = {"train": True, "augment": "random-resized-crop-flip", "image_size": 16}
-    resident, streamed = Loader(split, 4, **options), Loader(split, 4, resident_bytes=0, **options)
-    for one, two in zip(batches(resident), batches(streamed), strict=True):
-        torch.testing.assert_close(one.images, two.images, rtol=0, atol=0.02)
-
-
-def test_every_step_draws_its_own_numbers():
-    x = np.tile(np.random.default_rng(0).integers(0, 256, (1, 16, 16, 3), dtype=np.uint8), (32, 1, 1, 1))
-    split = Task.from_arrays(x, np.arange(32) % 2, x, np.arange(32) % 2).train
-    loader = Loader(split, 16, train=True, augment="pad-crop-flip")
-    first, second = batches(loader)
-    (third, _) = batches(loader, epoch=1)
-    assert not torch.equal(first.images, second.images)
-    assert not torch.equal(first.images, third.images)
-
-
-def test_streaming_does_not_depend_on_the_number_of_threads_and_resumes(make_folder, monkeypatch):
-    root = make_folder(
-        {"train/a": 9, "train/b": 8, "test/a": 1, "test/b": 1}, size=lambda n: (20 + n, 30 - n)
-    )
-    split = Task(root).train
-
-    def make():
-        return Loader(
-            split, 4, train=True, augment="random-resized-crop-flip", image_size=10, resident_bytes=0
-        )
-
-    first = batches(make())
-    monkeypatch.setattr("preceptor.data.residence.workers", lambda: 1)
-    assert_same(first, batches(make()))
-    assert_same(first[2:], batches(make(), start=2))
-
-
-def test_an_abandoned_stream_leaves_no_threads(make_folder):
-    root = make_folder({"train/a": 20, "train/b": 20, "test/a": 1, "test/b": 1})
-    before = threading.active_count()
-    loader = Loader(Task(root).train, 4, train=True, resident_bytes=0)
-    iterator = loader.epoch(0)
-    next(iterator)
-    iterator.close()
-    for thread in threading.enumerate():
-        if "ThreadPool" in thread.name:
-            thread.join(5)
-    assert threading.active_count() <= before
-
-
-def test_a_file_that_vanishes_is_named(make_folder):
-    root = make_folder({"train/a": 2, "train/b": 2, "test/a": 1, "test/b": 1})
-    loader = Loader(Task(root).train, 4, train=True, resident_bytes=0)
-    (root / "train" / "b" / "001.png").write_bytes(b"gone")
-    with pytest.raises(PreceptorError, match=r"train/b/001\.png cannot be read as an image"):
-        batches(loader)
 
 
 def test_uniform_images_are_brought_to_a_size():
@@ -252,7 +126,7 @@ def test_uniform_images_are_brought_to_a_size():
 
 def test_vectors_and_their_noise():
     x = np.random.default_rng(0).normal(size=(400, 5)) * np.array([1, 1, 1, 10, 0])
-    task = Task.from_arrays(x, np.arange(400) % 2, x, np.arange(400) % 2)
+    task = task_of(x)
     plain = batches(Loader(task.train, 100, train=True, seed=1))
     noisy = batches(Loader(task.train, 100, train=True, seed=1, augment="noise"))
     assert_same(noisy, batches(Loader(task.train, 100, train=True, seed=1, augment="noise")))
@@ -279,7 +153,7 @@ def test_wrong_options(options, message):
 
 
 def test_wrong_uses(make_folder):
-    vectors = Task.from_arrays(np.ones((4, 2)), np.arange(4) % 2, np.ones((4, 2)), np.arange(4) % 2)
+    vectors = task_of(np.ones((4, 2)))
     with pytest.raises(PreceptorError, match="vectors take 'none' or 'noise'"):
         Loader(vectors.train, 2, train=True, augment="flip")
     root = make_folder({"train/a": 2, "train/b": 2, "test/a": 1, "test/b": 1}, size=lambda n: (8 + n, 8))
