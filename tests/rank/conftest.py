@@ -1,3 +1,4 @@
+import shutil
 from pathlib import Path
 
 import pytest
@@ -6,6 +7,7 @@ from preceptor.data import Task
 from preceptor.zoo import Zoo
 from tests.rank import teachers
 
+GOOD = ["same", "overlap", "disjoint", "random"]
 HUGE = 900  # hidden units; its weights outweigh all the others
 
 
@@ -49,3 +51,10 @@ def task() -> Task:
 @pytest.fixture
 def zoo(zoo_folder: Path) -> Zoo:
     return Zoo(zoo_folder)
+
+
+@pytest.fixture
+def own_zoo(zoo_folder: Path, tmp_path: Path) -> Zoo:
+    """A copy of the zoo that a test may add to."""
+    shutil.copytree(zoo_folder, tmp_path / "zoo")
+    return Zoo(tmp_path / "zoo")

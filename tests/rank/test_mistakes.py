@@ -1,0 +1,39 @@
+"""What cannot be ranked is explained."""
+
+import pytest
+
+from preceptor.core import PreceptorError
+from preceptor.rank import rank
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"metrics": ["sinkorn"]}, "no metric 'sinkorn'; did you mean 'sinkhorn'?"),
+        ({"metrics": []}, "no metric was named"),
+        ({"by": "logme"}, "cannot rank by 'logme': it is not among the metrics bridge, sinkhorn"),
+        ({"engine": "spark"}, "no engine 'spark'; there are local and ray"),
+        ({"teachers": ["sam"]}, "no teacher 'sam' in .*; near are same"),
+        ({"options": {"leep": {}}}, "options for 'leep', which is not among the metrics bridge, sinkhorn"),
+        (
+            {"options": {"bridge": {"epsilom": 1.0}}},
+            "'bridge' has no option 'epsilom'; it has epsilon, temperature",
+        ),
+        ({"memory_limit": "lots"}, "memory limit 'lots' is no size; write it as 800M or 4GB"),
+    ],
+)
+def test_mistakes_are_explained_before_anything_starts(zoo, task, arguments, message):
+    with pytest.raises(PreceptorError, match=message):
+        rank(zoo, task, **arguments)
+
+
+def test_an_empty_zoo_is_a_mistake(task, tmp_path):
+    (tmp_path / "zoo").mkdir()
+    with pytest.raises(PreceptorError, match="holds no teacher"):
+        rank(str(tmp_path / "zoo"), task)
+
+
+def test_no_teacher_ranked_is_said_when_the_best_is_asked_for(zoo, task):
+    ranking = rank(zoo, task, teachers=["broken"])
+    with pytest.raises(PreceptorError, match="no teacher could be ranked by bridge"):
+        _ = ranking.best
