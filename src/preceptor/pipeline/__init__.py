@@ -6,87 +6,27 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from preceptor.core import PreceptorError, Ranking
 from preceptor.data import Split, Task
 from preceptor.distill.devices import resolve_device
-from preceptor.distill.inputs import cut_to_squares
 from preceptor.distill.saved_run import score_run
 from preceptor.files import check_can_write, write_atomically
 from preceptor.metrics import DEFAULT_METRICS
-from preceptor.pipeline.trials import (
-    PATIENT,
-    Attempt,
-    Trial,
-    Way,
-    choose_methods,
-    choose_recipe,
-    few_labels,
-    further_samples,
-    in_order,
-    plain_attempts,
-)
+from preceptor.pipeline.plan import Plan
+from preceptor.pipeline.result import PipelineResult
+from preceptor.pipeline.trials import PATIENT, Attempt, Trial
 from preceptor.pipeline.verdict import better_alone, no_better_than_nothing, outcome, ranked_sentence
 from preceptor.rank.ranking import rank
 from preceptor.rank.settings import choose_teachers
-from preceptor.zoo import Teacher, Zoo
+from preceptor.zoo import Zoo
 
-if TYPE_CHECKING:
-    from torch import nn
+__all__ = ["PipelineResult", "Trial", "run"]
 
 VALIDATION = 0.2  # of the training set: decides between the teachers and the plain student
 NEVER = 10**9  # epochs between two looks at the test split
-
-
-@dataclass(frozen=True)
-class PipelineResult:
-    """What `run` gives: the student it kept, why, and what every other one did."""
-
-    model: nn.Module
-    teacher: str | None  # the teacher of the student that was kept; None: no teacher helped
-    method: str  # that it was kept from; "none": the plain student
-    accuracy: float  # of the kept student, on the test split, which decided nothing
-    baseline_accuracy: float  # of the plain student, likewise
-    ranking: Ranking
-    trials: Sequence[Trial]
-    verdict: Sequence[str]  # what happened, in sentences
-    path: Path
-    config: Mapping[str, Any] = field(default_factory=dict)
-
-    def _repr_html_(self) -> str:
-        """What a notebook shows: the verdict, every trial and the ranking."""
-        from preceptor.notebook import paragraphs, table
-
-        rows = [
-            (trial.teacher or "none (plain student)", trial.method, f"{100 * trial.validation_accuracy:.1f} %",
-             "kept" if (trial.teacher, trial.method) == (self.teacher, self.method) else "")
-            for trial in self.trials
-        ]  # fmt: skip
-        trials = table(["teacher", "method", "accuracy on validation data", ""], rows)
-        return paragraphs(self.verdict) + trials + self.ranking._repr_html_()
-
-    def to_json(self) -> dict[str, Any]:
-        """The content of pipeline.json."""
-        return {
-            "teacher": self.teacher,
-            "method": self.method,
-            "accuracy": self.accuracy,
-            "baseline_accuracy": self.baseline_accuracy,
-            "verdict": list(self.verdict),
-            "trials": [
-                {
-                    "teacher": trial.teacher,
-                    "method": trial.method,
-                    "validation_accuracy": trial.validation_accuracy,
-                    "path": trial.path.name,
-                }
-                for trial in self.trials
-            ],
-            "config": dict(self.config),
-        }
 
 
 def run(
@@ -147,77 +87,41 @@ def run(
     zoo = zoo if isinstance(zoo, Zoo) else Zoo(os.fspath(zoo))
     task = task if isinstance(task, Task) else Task(task)
     # All that can be known to be wrong is told before the ranking, not after it.
-    smaller, held = task.split_validation(validation, seed)
-    judged = Task.from_splits(smaller.train, held, task.classes, f"{task.name} (validation)")
-    told, recipe = choose_recipe(recipe, task, options)
-    few = few_labels(task)
-    both, methods = choose_methods(method, few, options)
-    ways = [Way.of(name, recipe, options, student, task) for name in methods]
-    extra, known = (None, []) if unlabelled is None else further_samples(unlabelled, ways, task, held)
-    asked = {"device": _torch_name(device), "trust_code": trust_code, **(rank_options or {})}
-    for way in ways:
-        way.fitting.check_any(zoo, choose_teachers(zoo, asked.get("teachers")))
-    folder = _begin(Path(out), resume)
-    squares = cut_to_squares(task.train, task.kind, ways[0].settings.recipe.image_size)
-    for sentence in (*told, *both, *known, *squares):
-        notify(sentence)
-    ranking = rank(zoo, task, metrics, **asked)
-    write_atomically(folder / "ranking.json", ranking.to_json().encode())
-    leaders = _leaders(ranking, top)
-    for way in ways:
-        way.fitting.check_all(zoo, leaders, [row.name for row in ranking.rows])
-    verdict = [_said(notify, ranked_sentence(ranking, leaders))]
-    useless = no_better_than_nothing(zoo, task, ranking, leaders, asked["device"], trust_code)
-    verdict += [_said(notify, sentence) for sentence in useless]
-
-    shared = {"student": student, "seed": seed, "device": device, "resume": resume}
-    twice = " (twice: patiently, and the short way)" if recipe == PATIENT else ""
-    notify(f"training {student} without a teacher, to compare with{twice}")
-    alone = [one.on(judged, folder) for one in plain_attempts(judged.train, recipe, options, extra, shared)]
-    verdict += [_said(notify, sentence) for sentence in better_alone(alone)]
-    trials = [max(alone, key=lambda one: one.validation_accuracy)]
-    given = {"recipe": recipe, "unlabelled": extra, **shared, **options}
-    attempts = [
-        Attempt.by(way.method, name, _teacher(zoo, name, trust_code), given, len(ways) > 1)
-        for name in leaders
-        for way in in_order(ways, zoo.card(name).classes, task.classes)
-    ]
-    for attempt in attempts:
-        notify(f"distilling {attempt.teacher} by {attempt.method}")
-        trials.append(attempt.on(judged, folder))
-    kept = max(trials, key=lambda one: (one.validation_accuracy, one.teacher is not None))
-    ends = {one.path.name: one for one in (kept, trials[0])}
-    refit = few if refit is None else refit
-    if refit:
-        notify("training once more, on all labels: the kept student, and the plain one to compare with")
-        attempts += plain_attempts(task.train, recipe, options, extra, shared)
-        # Evaluated at the end only: until then nothing looks at the test split.
-        ends = {one.folder: one.on(task, folder / "all-labels", evaluate_every=NEVER)
-                for one in attempts if one.folder in ends}  # fmt: skip
-    tested = {name: score_run(one.path, task, device).accuracy for name, one in ends.items()}
-    accuracy, baseline = (tested[one.path.name] for one in (kept, trials[0]))
-    verdict += [_said(notify, sentence) for sentence in outcome(kept, trials, accuracy, baseline, refit)]
-    _keep(ends[kept.path.name].path, folder)
-    result = PipelineResult(
-        model=ends[kept.path.name].result.model, teacher=kept.teacher, method=kept.method, accuracy=accuracy,
-        baseline_accuracy=baseline, ranking=ranking, trials=tuple(trials), verdict=tuple(verdict), path=folder,
-        config={"zoo": zoo.url, "task": task.name, "student": student, "methods": list(methods), "top": top,
-                "seed": seed, "validation": validation, "refit": refit, "fingerprint": task.fingerprint,
-                "plain": {one.path.name: one.validation_accuracy for one in alone}},
+    plan = Plan.of(
+        task, method=method, recipe=recipe, validation=validation, refit=refit, unlabelled=unlabelled, options=options,
+        shared={"student": student, "seed": seed, "device": device, "resume": resume},
     )  # fmt: skip
-    write_atomically(folder / "pipeline.json", json.dumps(result.to_json(), indent=2).encode())
-    if report:
-        from preceptor.report import write_report
+    asked = {"device": str(resolve_device(device)), "trust_code": trust_code, **(rank_options or {})}
+    plan.check_zoo(zoo, choose_teachers(zoo, asked.get("teachers")))
+    folder = _begin(Path(out), resume)
+    _said(notify, plan.told)
 
-        write_report(folder, folder / "report.html", task=task)
+    ranking = _rank(zoo, task, metrics, asked, folder)  # Alg. 1, line 1
+    leaders = _leaders(ranking, top)
+    plan.check_leaders(zoo, leaders, ranking)
+    verdict = _said(notify, [ranked_sentence(ranking, leaders)])
+    verdict += _said(notify, no_better_than_nothing(zoo, task, ranking, leaders, asked["device"], trust_code))
+
+    alone = _train_alone(plan, folder, notify)
+    verdict += _said(notify, better_alone(alone))
+    plain = _best(alone)
+    attempts = plan.taught(zoo, leaders, trust_code)  # line 2
+    trials = (plain, *_distil(attempts, plan, folder, notify))  # line 3
+
+    kept = _best(trials)
+    last = _last_trainings((kept, plain), attempts, plan, folder, notify)
+    tested = {name: score_run(one.path, task, device).accuracy for name, one in last.items()}
+    accuracy, baseline = (tested[one.path.name] for one in (kept, plain))
+    verdict += _said(notify, outcome(kept, trials, accuracy, baseline, plan.refit))
+    result = PipelineResult(
+        model=last[kept.path.name].result.model, teacher=kept.teacher, method=kept.method, accuracy=accuracy,
+        baseline_accuracy=baseline, ranking=ranking, trials=trials, verdict=tuple(verdict), path=folder,
+        config={"zoo": zoo.url, "task": task.name, "student": student, "methods": [way.method for way in plan.ways],
+                "top": top, "seed": seed, "validation": validation, "refit": plan.refit,
+                "fingerprint": task.fingerprint, "plain": {one.path.name: one.validation_accuracy for one in alone}},
+    )  # fmt: skip
+    _keep(result, last[kept.path.name].path, task, report)
     return result
-
-
-def _teacher(zoo: Zoo, name: str, trust_code: bool) -> str | Teacher:
-    """Where the teacher lies; one of a python: source as a network, for trust does not travel with a path."""
-    if trust_code and zoo.card(name).source.kind == "python":
-        return zoo.load(name, trust_code=True)
-    return f"{zoo.url.rstrip('/')}/{name}"
 
 
 def _begin(folder: Path, resume: bool) -> Path:
@@ -230,8 +134,11 @@ def _begin(folder: Path, resume: bool) -> Path:
     return folder
 
 
-def _torch_name(device: str) -> str:
-    return str(resolve_device(device))
+def _rank(zoo: Zoo, task: Task, metrics: Sequence[str], asked: Mapping[str, Any], folder: Path) -> Ranking:
+    """Rank, and put the ranking into the folder, whatever comes of it."""
+    ranking = rank(zoo, task, metrics, **asked)
+    write_atomically(folder / "ranking.json", ranking.to_json().encode())
+    return ranking
 
 
 def _leaders(ranking: Ranking, top: int) -> list[str]:
@@ -239,14 +146,65 @@ def _leaders(ranking: Ranking, top: int) -> list[str]:
     return [row.name for row in ranking.rows if row.rank is not None and row.rank <= top]
 
 
-def _said(notify: Callable[[str], None], sentence: str) -> str:
-    notify(sentence)
-    return sentence
+def _said(notify: Callable[[str], None], sentences: Sequence[str]) -> list[str]:
+    for sentence in sentences:
+        notify(sentence)
+    return list(sentences)
 
 
-def _keep(student: Path, folder: Path) -> None:
-    """Put the kept student's files at the top, so that predict, export and zoo take the folder as a run."""
+def _train_alone(plan: Plan, folder: Path, notify: Callable[[str], None]) -> list[Trial]:
+    twice = " (twice: patiently, and the short way)" if plan.recipe == PATIENT else ""
+    notify(f"training {plan.shared['student']} without a teacher, to compare with{twice}")
+    return [one.on(plan.judged, folder) for one in plan.alone(plan.judged)]
+
+
+def _distil(
+    attempts: Sequence[Attempt], plan: Plan, folder: Path, notify: Callable[[str], None]
+) -> list[Trial]:
+    trials = []
+    for one in attempts:
+        notify(f"distilling {one.teacher} by {one.method}")
+        trials.append(one.on(plan.judged, folder))
+    return trials
+
+
+def _best(trials: Sequence[Trial]) -> Trial:
+    """The best on validation data; where it draws with the plain student, the one that had a teacher."""
+    return max(trials, key=lambda one: (one.validation_accuracy, one.teacher is not None))
+
+
+def _last_trainings(
+    trials: Sequence[Trial],
+    taught: Sequence[Attempt],
+    plan: Plan,
+    folder: Path,
+    notify: Callable[[str], None],
+) -> dict[str, Trial]:
+    """These trials by name; where the plan is to refit, their students trained once more."""
+    found = {one.path.name: one for one in trials}
+    if not plan.refit:
+        return found
+    notify("training once more, on all labels: the kept student, and the plain one to compare with")
+    # Evaluated at the end only: until then nothing looks at the test split.
+    return {
+        one.folder: one.on(plan.task, folder / "all-labels", evaluate_every=NEVER)
+        for one in (*taught, *plan.alone(plan.task))
+        if one.folder in found
+    }
+
+
+def _keep(result: PipelineResult, student: Path, task: Task, report: bool) -> None:
+    """Put the kept student's files at the top, so that predict, export and zoo take the folder as a run.
+
+    Beside them lie pipeline.json and the report.
+    """
+    folder = result.path
     for name in ("model.safetensors", "config.json", "result.json", "log.jsonl"):
         beside = folder / f".{name}.part"
         shutil.copyfile(student / name, beside)
         os.replace(beside, folder / name)
+    write_atomically(folder / "pipeline.json", json.dumps(result.to_json(), indent=2).encode())
+    if report:
+        from preceptor.report import write_report
+
+        write_report(folder, folder / "report.html", task=task)

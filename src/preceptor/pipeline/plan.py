@@ -1,0 +1,95 @@
+"""What a run is going to do, settled and checked before anything takes time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from preceptor.core import Ranking
+from preceptor.data import Split, Task
+from preceptor.distill.inputs import cut_to_squares
+from preceptor.pipeline.trials import (
+    Attempt,
+    Way,
+    choose_methods,
+    choose_recipe,
+    few_labels,
+    further_samples,
+    in_order,
+    plain_attempts,
+)
+from preceptor.zoo import Teacher, Zoo
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which students are trained, on which part of the data, and how."""
+
+    task: Task  # with all its labels
+    judged: Task  # the same without the held-out part, which is its test split
+    recipe: Any
+    ways: Sequence[Way]
+    extra: Split | None  # unlabelled samples for the students of teachers
+    refit: bool  # once more on all labels, when the choice is made
+    options: Mapping[str, Any]  # of the recipe and of the methods
+    shared: Mapping[str, Any]  # what else every student is trained with
+    told: Sequence[str]  # what there is to say about all this
+
+    @classmethod
+    def of(
+        cls,
+        task: Task,
+        *,
+        method: str | Sequence[str] | None,
+        recipe: Any,
+        validation: float,
+        refit: bool | None,
+        unlabelled: Split | Task | str | os.PathLike[str] | None,
+        options: Mapping[str, Any],
+        shared: Mapping[str, Any],
+    ) -> Self:
+        """Settle what the caller of `run` left open, and refuse what does not go together."""
+        smaller, held = task.split_validation(validation, shared["seed"])
+        judged = Task.from_splits(smaller.train, held, task.classes, f"{task.name} (validation)")
+        told, recipe = choose_recipe(recipe, task, options)
+        few = few_labels(task)
+        both, methods = choose_methods(method, few, options)
+        ways = [Way.of(name, recipe, options, shared["student"], task) for name in methods]
+        extra, known = (None, []) if unlabelled is None else further_samples(unlabelled, ways, task, held)
+        squares = cut_to_squares(task.train, task.kind, ways[0].settings.recipe.image_size)
+        refit = few if refit is None else refit
+        return cls(
+            task, judged, recipe, ways, extra, refit, options, shared, [*told, *both, *known, *squares]
+        )
+
+    def check_zoo(self, zoo: Zoo, names: Sequence[str]) -> None:
+        """Refuse a zoo that has no teacher for one of the methods."""
+        for way in self.ways:
+            way.fitting.check_any(zoo, names)
+
+    def check_leaders(self, zoo: Zoo, leaders: Sequence[str], ranking: Ranking) -> None:
+        """Refuse leaders that one of the methods cannot use."""
+        for way in self.ways:
+            way.fitting.check_all(zoo, leaders, [row.name for row in ranking.rows])
+
+    def alone(self, task: Task) -> list[Attempt]:
+        """The students without a teacher, for as many steps as the others have on this task."""
+        return plain_attempts(task.train, self.recipe, self.options, self.extra, self.shared)
+
+    def taught(self, zoo: Zoo, leaders: Sequence[str], trust_code: bool) -> list[Attempt]:
+        """A student for each of the leaders and each method."""
+        given = {"recipe": self.recipe, "unlabelled": self.extra, **self.shared, **self.options}
+        return [
+            Attempt.by(way.method, name, _teacher(zoo, name, trust_code), given, len(self.ways) > 1)
+            for name in leaders
+            for way in in_order(self.ways, zoo.card(name).classes, self.task.classes)
+        ]
+
+
+def _teacher(zoo: Zoo, name: str, trust_code: bool) -> str | Teacher:
+    """Where the teacher lies; one of a python: source as a network, for trust does not travel with a path."""
+    if trust_code and zoo.card(name).source.kind == "python":
+        return zoo.load(name, trust_code=True)
+    return f"{zoo.url.rstrip('/')}/{name}"
