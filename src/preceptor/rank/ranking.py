@@ -112,15 +112,7 @@ def rank(
         kept = _prefilter(driver, names, prefilter)
         rows = sort_rows(_collect(driver, kept, on_row), driver.by)
         chances, how = driver.confidence(rows) if wanted else (None, None)
-    record = {
-        "engine": engine,
-        "seed": seed,
-        "device": device,
-        "threads": plan.threads,
-        "sample": sample,
-        "confidence": how,
-        "prefilter": driver.describe(kept) if prefilter else None,
-    }
+    record = _record(plan, engine, sample, how, driver.describe(kept) if prefilter else None)
     return Ranking(
         metric=driver.by,
         rows=driver.with_bridges(rows),
@@ -144,6 +136,21 @@ def _collect(
         if on_row is not None:
             on_row(row)
         yield row
+
+
+def _record(
+    plan: Plan, engine: str, sample: int | None, confidence: str | None, prefilter: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """What was asked for, and how sure the order is, for the ranking's evidence."""
+    return {
+        "engine": engine,
+        "seed": plan.seed,
+        "device": plan.device,
+        "threads": plan.threads,
+        "sample": sample,
+        "confidence": confidence,
+        "prefilter": prefilter,
+    }
 
 
 def _describe(task: Task, part: Task) -> dict[str, Any]:
