@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -100,6 +99,10 @@ def train(
     fresh = (
         copy.deepcopy(student if baseline_student is None else baseline_student) if with_baseline else student
     )
+    running: dict[str, Any] = {
+        "resume": resume, "tensorboard": tensorboard, "checkpoint_every": checkpoint_every,
+        "evaluate_every": evaluate_every, "progress": progress,
+    }  # fmt: skip
     with _own_settings(device):
         session = Session(
             task=task, student=student, settings=chosen, seed=seed,
@@ -109,20 +112,22 @@ def train(
             cache_teacher=cache_teacher, compile_networks=compile, graphs=graphs, write_centers=write_centers,
             start=None if start_from is None else as_given(start_from, None), unlabelled=extra,
         )  # fmt: skip
-        result = session.run(
-            resume=resume, tensorboard=tensorboard, checkpoint_every=checkpoint_every,
-            evaluate_every=evaluate_every, progress=progress, finish=not with_baseline,
-        )  # fmt: skip
+        result = session.run(**running, finish=not with_baseline)
     rest(session.fabric)
     if not with_baseline or result.baseline_accuracy is not None:
         return result
-    alone = chosen.recipe
-    if extra is not None:
-        alone = replace(alone, epochs=epochs_alone(alone.epochs, task.train, extra))
+    return _with_baseline(session, result, fresh, device=device, **running)
+
+
+def _with_baseline(session: Session, result: Result, student: str | nn.Module, **how: Any) -> Result:
+    """Train the plain student for as many steps, compare, and finish the session that waited for it."""
+    recipe = session.settings.recipe
+    if session.unlabelled is not None:
+        epochs = epochs_alone(recipe.epochs, session.task.train, session.unlabelled)
+        recipe = replace(recipe, epochs=epochs)
     baseline = train(
-        task, student=fresh, recipe=alone, out=None if out is None else Path(out) / "baseline",
-        seed=seed, resume=resume, device=device, compile=compile, graphs=graphs, tensorboard=tensorboard,
-        checkpoint_every=checkpoint_every, evaluate_every=evaluate_every, progress=progress,
+        session.task, student=student, recipe=recipe, seed=session.seed, compile=session.compile_networks,
+        graphs=session.graphs, out=None if session.folder is None else session.folder.path / "baseline", **how,
     )  # fmt: skip
     note = baseline_note(result.accuracy, baseline.accuracy)
     result = replace(result, baseline_accuracy=baseline.accuracy, notes=(*result.notes, note))
