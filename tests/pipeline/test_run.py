@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from preceptor import Task, Zoo, run
+from preceptor.core import PreceptorError
+from preceptor.distill.recipe import RECIPES
+from preceptor.distill.saved_run import load_run, score_run
+from preceptor.pipeline.trials import Attempt
+from tests.pipeline.blobs import RECIPE, blobs
+
+
+def test_run_ranks_distils_and_keeps_the_best_on_validation(zoo, tmp_path):
+    task = blobs("abcd", seed=1)
+    said: list[str] = []
+    result = run(
+        zoo, task, student="mlp-8", out=tmp_path / "r", top=2, method="sinkhorn", notify=said.append, **RECIPE
+    )
+    assert [row.name for row in result.ranking.rows] == ["same", "other"]
+    best = max(result.trials, key=lambda trial: trial.validation_accuracy)
+    assert (
+        best.validation_accuracy
+        == dict((t.teacher, t.validation_accuracy) for t in result.trials)[result.teacher]
+    )
+    assert [trial.teacher for trial in result.trials] == [None, "same", "other"]
+    assert list(result.verdict) == [
+        sentence for sentence in said if not sentence.startswith(("distilling", "training"))
+    ]
+    kept = json.loads((tmp_path / "r" / "pipeline.json").read_text())
+    assert kept["accuracy"] == result.accuracy
+    assert score_run(tmp_path / "r", task, "cpu").accuracy == result.accuracy, (
+        "the folder is a run of its own"
+    )
+    assert load_run(tmp_path / "r").classes == ("a", "b", "c", "d")
+    page = (tmp_path / "r" / "report.html").read_text()
+    assert 'id="bridge"' in page
+    assert 'id="training"' in page
+
+
+def test_of_several_methods_the_best_on_validation_is_kept(zoo, tmp_path, monkeypatch):
+    monkeypatch.setitem(RECIPES, "patient", replace(RECIPES["patient"], epochs=8))
+    monkeypatch.setitem(RECIPES, "small", replace(RECIPES["small"], epochs=2))
+    said: list[str] = []
+    quick = {"student": "mlp-8", "device": "cpu", "batch_size": 32}
+    result = run(zoo, blobs("abcd", seed=7), out=tmp_path / "r", notify=said.append, **quick)
+    assert "sinkhorn and sinkhorn+probe are both tried" in said[1]
+    assert [(t.teacher, t.method) for t in result.trials] == [
+        (None, "none"), ("same", "sinkhorn"), ("same", "sinkhorn+probe")]  # fmt: skip
+    best = max(result.trials, key=lambda one: (one.validation_accuracy, one.teacher is not None))
+    assert (result.teacher, result.method) == (best.teacher, best.method)
+    assert any(f"kept the student of same by {best.method}:" in sentence for sentence in result.verdict)
+    options = [
+        json.loads((tmp_path / "r" / f"from-same-by-{name}" / "config.json").read_text())["method_options"]
+        for name in ("sinkhorn", "sinkhorn+probe")
+    ]
+    assert options == [{}, RECIPES["patient"].method_options["sinkhorn+probe"]]
+    held = json.loads((tmp_path / "r" / "pipeline.json").read_text())
+    assert (held["method"], held["config"]["methods"]) == (best.method, ["sinkhorn", "sinkhorn+probe"])
+    page = (tmp_path / "r" / "report.html").read_text()
+    assert "same by sinkhorn+probe" in page
+    assert page.rindex("same by sinkhorn") == page.rindex(f"same by {best.method}"), "the kept one comes last"
+
+
+def test_the_test_split_decides_nothing(zoo, tmp_path):
+    """With other test labels the same student is kept, and only the figures at the end change."""
+    task = blobs("abcd", seed=2)
+    wrong = Task.from_arrays(
+        task.train.load(np.arange(len(task.train))), task.train.labels,
+        task.test.load(np.arange(len(task.test))), (task.test.labels + 1) % 4, list("abcd"),
+    )  # fmt: skip
+    right = run(zoo, task, student="mlp-8", out=tmp_path / "a", report=False, **RECIPE)
+    turned = run(zoo, wrong, student="mlp-8", out=tmp_path / "b", report=False, **RECIPE)
+    assert turned.teacher == right.teacher
+    assert [t.validation_accuracy for t in turned.trials] == [t.validation_accuracy for t in right.trials]
+    assert turned.accuracy < right.accuracy
+
+
+def test_a_harmful_teacher_is_left_aside_and_said_so(zoo, tmp_path):
+    # A weight that drowns the labels: the student repeats the teacher's guesses about classes it never saw.
+    result = run(
+        zoo, blobs("abcd", seed=3), student="mlp-8", out=tmp_path / "r", report=False, weight=1e4,
+        rank_options={"teachers": ["other"]}, **RECIPE,
+    )  # fmt: skip
+    plain, taught = result.trials
+    assert taught.validation_accuracy < plain.validation_accuracy
+    assert result.teacher is None
+    assert result.accuracy == result.baseline_accuracy
+    assert any("no teacher helped" in sentence for sentence in result.verdict)
+
+
+@pytest.mark.parametrize(("refit", "again"), [(None, True), (True, True), (False, False)])
+def test_with_few_labels_the_kept_student_learns_once_more_from_all_of_them(
+    zoo, tmp_path, refit, again, monkeypatch
+):
+    for name in ("patient", "small"):
+        monkeypatch.setitem(RECIPES, name, replace(RECIPES[name], epochs=4))
+    task, said = blobs("abcd", seed=7), []
+    quick = {"student": "mlp-8", "device": "cpu", "batch_size": 32, "method": "sinkhorn", "report": False}
+    result = run(zoo, task, out=tmp_path / "r", refit=refit, notify=said.append, **quick)
+    ends = {kept.path.name for kept in result.trials if kept.teacher in (None, result.teacher)}
+    done = tmp_path / "r" / "all-labels"
+    assert {path.name for path in done.iterdir()} == ends if again else not done.exists()
+    sizes = [json.loads((tmp_path / "r" / part / "config.json").read_text())["data"]["train"]
+             for part in (result.trials[0].path.name, ".")]  # fmt: skip
+    assert sizes == ([76, 96] if again else [76, 76])
+    assert score_run(tmp_path / "r", task, "cpu").accuracy == result.accuracy
+    torch.testing.assert_close(
+        result.model.state_dict(), load_run(tmp_path / "r").network.state_dict(), atol=0, rtol=0
+    )
+    assert any("trained once more on all labels" in sentence for sentence in result.verdict) == again
+    assert result.config["refit"] == again
+    once_more = run(zoo, task, out=tmp_path / "r", refit=refit, resume=True, **quick)
+    assert (once_more.accuracy, once_more.verdict) == (result.accuracy, result.verdict)
+
+
+def test_the_last_training_goes_on_where_it_was_interrupted(zoo, tmp_path, monkeypatch):
+    task, on = blobs("abcd", seed=7), Attempt.on
+    call = {"student": "mlp-8", "method": "sinkhorn", "report": False, **RECIPE}
+    whole = run(zoo, task, out=tmp_path / "whole", **call)
+
+    def interrupted(self, task, parent, **more):
+        if parent.name == "all-labels":
+            raise KeyboardInterrupt
+        return on(self, task, parent, **more)
+
+    monkeypatch.setattr(Attempt, "on", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(zoo, task, out=tmp_path / "r", **call)
+    monkeypatch.setattr(Attempt, "on", on)
+    again = run(zoo, task, out=tmp_path / "r", resume=True, **call)
+    assert (again.accuracy, again.verdict) == (whole.accuracy, whole.verdict)
+
+
+def test_where_labels_are_many_nothing_is_trained_twice(zoo, tmp_path):
+    task = blobs("abcd", seed=7, per_class=100)
+    result = run(
+        zoo, task, student="mlp-8", out=tmp_path / "r", report=False, recipe="quick", epochs=1, device="cpu"
+    )
+    assert [trial.method for trial in result.trials] == ["none", "sinkhorn"]
+    assert not (tmp_path / "r" / "all-labels").exists()
+
+
+def factory() -> torch.nn.Module:
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(12, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))
+
+
+def test_teachers_with_code_of_their_own_are_used_where_it_is_trusted(tmp_path):
+    zoo = Zoo(str(tmp_path / "zoo"))
+    vectors = {"input_size": [12], "mean": [0.0] * 12, "std": [1.0] * 12}
+    source = "python:tests.pipeline.test_run:factory"
+    zoo.add(source, name="own", classes=list("xyz"), preprocessing=vectors, trust_code=True)
+    shared = {"student": "mlp-8", "report": False, "method": "sinkhorn", **RECIPE}
+    with pytest.raises(PreceptorError, match="say --trust-code"):
+        run(zoo, blobs("ab"), out=tmp_path / "a", **shared)
+    result = run(zoo, blobs("ab"), out=tmp_path / "b", trust_code=True, **shared)
+    assert [trial.teacher for trial in result.trials] == [None, "own"]
+
+
+def test_a_schedule_takes_its_own_options(zoo, tmp_path):
+    result = run(
+        zoo,
+        blobs("abcd"),
+        method="ban",
+        generations=1,
+        student="mlp-8",
+        out=tmp_path / "r",
+        report=False,
+        **RECIPE,
+    )
+    assert [trial.teacher for trial in result.trials] == [None, "same"]

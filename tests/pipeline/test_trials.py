@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from preceptor import run
+from preceptor.distill.recipe import RECIPES
+from preceptor.pipeline.trials import Way, choose_methods, choose_recipe, in_order
+from tests.pipeline.blobs import blobs
+
+
+@pytest.mark.parametrize(
+    ("per_class", "recipe", "options", "expected"),
+    [(99, None, {}, "patient"), (100, None, {}, "small"), (24, "adamw", {}, "adamw"),
+     (24, None, {"mixup": 0.5}, "small"), (24, None, {"epochs": 3}, "small"), (24, None, {"weight": 3.0}, "patient")],
+)  # fmt: skip
+def test_the_recipe_goes_by_the_number_of_labels(per_class, recipe, options, expected):
+    told, chosen = choose_recipe(recipe, blobs("ab", per_class=per_class), options)
+    assert chosen == expected
+    assert bool(told) == (chosen == "patient")
+    assert all(f"{per_class} training vectors a class are few" in sentence for sentence in told)
+
+
+@pytest.mark.parametrize(
+    ("method", "few", "options", "expected"),
+    [(None, True, {}, ("sinkhorn", "sinkhorn+probe")), (None, False, {}, ("sinkhorn",)),
+     (None, True, {"lr": 0.1}, ("sinkhorn", "sinkhorn+probe")), (None, True, {"weight": 3.0}, ("sinkhorn",)),
+     ("kd", True, {}, ("kd",)), (["rkd", "kd", "rkd"], False, {}, ("rkd", "kd"))],
+)  # fmt: skip
+def test_two_methods_are_tried_where_labels_are_few_and_nothing_is_asked_for(method, few, options, expected):
+    said, chosen = choose_methods(method, few, options)
+    assert chosen == expected
+    assert bool(said) == (method is None and len(expected) == 2)
+
+
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [("abcd", ["sinkhorn", "kd", "sinkhorn+probe"]), ("abcx", ["sinkhorn+probe", "sinkhorn", "kd"])],
+)
+def test_the_method_that_suits_the_teacher_comes_first_and_wins_ties(known, expected):
+    ways = [Way(name, None, None) for name in ("sinkhorn", "kd", "sinkhorn+probe")]
+    assert [way.method for way in in_order(ways, known, "abcd")] == expected
+
+
+@pytest.mark.parametrize("patiently", [True, False])
+def test_beside_a_patient_plain_student_a_short_one_is_trained_and_the_better_counts(
+    zoo, tmp_path, monkeypatch, patiently
+):
+    quick = {"student": "mlp-8", "device": "cpu", "report": False, "batch_size": 32, "method": "sinkhorn"}
+    epochs = {"patient": 20, "small": 1} if patiently else {"patient": 1, "small": 20}
+    for name, count in epochs.items():
+        monkeypatch.setitem(RECIPES, name, replace(RECIPES[name], epochs=count))
+    said: list[str] = []
+    result = run(zoo, blobs("abcd", seed=7), out=tmp_path / "r", notify=said.append, **quick)
+    assert "24 training vectors a class are few" in said[0]
+    patient, short = (
+        json.loads((tmp_path / "r" / name / "result.json").read_text())["accuracy"]
+        for name in ("plain", "plain-small")
+    )
+    configs = [
+        json.loads((tmp_path / "r" / name / "config.json").read_text())["recipe"]["mixup"]
+        for name in ("plain", "plain-small", "from-same")
+    ]
+    assert configs == [1.0, 0.0, 1.0]
+    assert result.trials[0].teacher is None
+    assert (patient > short) == patiently
+    assert result.trials[0].validation_accuracy == max(patient, short)
+    assert result.config["plain"] == {"plain": patient, "plain-small": short}
+    told = any("without a teacher the short recipe is better" in sentence for sentence in result.verdict)
+    assert told != patiently
