@@ -9,6 +9,7 @@ import torch
 
 from preceptor import Task, Zoo, run
 from preceptor.core import PreceptorError
+from preceptor.data.unlabelled import epochs_alone
 from preceptor.distill.recipe import RECIPES
 from preceptor.distill.saved_run import load_run, score_run
 from preceptor.pipeline.trials import Attempt
@@ -66,6 +67,20 @@ def test_of_several_methods_the_best_on_validation_is_kept(zoo, tmp_path, monkey
     assert page.rindex("same by sinkhorn") == page.rindex(f"same by {best.method}"), "the kept one comes last"
 
 
+@pytest.mark.parametrize(("teacher", "method"), [("same", "sinkhorn"), ("other", "sinkhorn+probe")])
+def test_where_held_out_data_do_not_decide_the_method_that_suits_the_teacher_is_kept(
+    zoo, tmp_path, teacher, method
+):
+    """At learning rate 0 all students are the same."""
+    result = run(
+        zoo, blobs("abcd", seed=7), student="mlp-8", out=tmp_path / "r", report=False, refit=False, lr=0.0,
+        rank_options={"teachers": [teacher]}, **RECIPE,
+    )  # fmt: skip
+    assert len(result.trials) == 3
+    assert len({trial.validation_accuracy for trial in result.trials}) == 1
+    assert (result.teacher, result.method) == (teacher, method)
+
+
 def test_the_test_split_decides_nothing(zoo, tmp_path):
     """With other test labels the same student is kept, and only the figures at the end change."""
     task = blobs("abcd", seed=2)
@@ -116,6 +131,19 @@ def test_with_few_labels_the_kept_student_learns_once_more_from_all_of_them(
     assert result.config["refit"] == again
     once_more = run(zoo, task, out=tmp_path / "r", refit=refit, resume=True, **quick)
     assert (once_more.accuracy, once_more.verdict) == (result.accuracy, result.verdict)
+
+
+def test_beside_unlabelled_samples_the_plain_student_has_as_many_steps_in_both_trainings(zoo, tmp_path):
+    task, more = blobs("abcd", seed=7), blobs("abcd", seed=8, per_class=60).train
+    options = {"student": "mlp-8", "report": False, "method": "sinkhorn", **RECIPE}
+    run(zoo, task, out=tmp_path / "r", unlabelled=more, **options)
+    epochs = [
+        json.loads((tmp_path / "r" / part / "plain" / "config.json").read_text())["recipe"]["epochs"]
+        for part in (".", "all-labels")
+    ]
+    smaller = task.split_validation(0.2, 0)[0]
+    assert epochs == [epochs_alone(3, part.train, more) for part in (smaller, task)]
+    assert epochs[0] != epochs[1]
 
 
 def test_the_last_training_goes_on_where_it_was_interrupted(zoo, tmp_path, monkeypatch):
