@@ -14,7 +14,7 @@ from preceptor.cli.zoo_options import parse_preprocessing, read_classes
 from preceptor.core import PreceptorError
 from preceptor.zoo import Zoo
 from tests.zoo.conftest import CLASSES, make_run
-from tests.zoo.test_sources import export
+from tests.zoo.onnx_models import export
 
 
 def call(*arguments: object, fails: bool = False) -> Result:

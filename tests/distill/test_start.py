@@ -18,7 +18,7 @@ from preceptor.models import build
 from preceptor.zoo import Preprocessing, Zoo
 from tests.distill.toys import toy_task, vector_task
 from tests.zoo.conftest import CLASSES
-from tests.zoo.test_sources import export
+from tests.zoo.onnx_models import export
 
 STILL = {"recipe": "quick", "epochs": 1, "lr": 0.0, "momentum": 0.0, "weight_decay": 0.0, "progress": False}
 

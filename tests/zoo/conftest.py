@@ -1,4 +1,4 @@
-"""Small teachers and zoos in every kind of place."""
+"""Small teachers, zoos in every kind of place, and what the teachers are shown."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
 
+from preceptor.data import Task
 from preceptor.models import build
-from preceptor.zoo import Zoo
+from preceptor.zoo import Teacher, Zoo
 
 CLASSES = ("ant", "bee", "cat")
 
@@ -41,6 +43,21 @@ def make_run(folder: Path, seed: int = 0, **changes: Any) -> Path:
     return folder
 
 
+def make_task(count: int = 20, seed: int = 0, classes: tuple[str, ...] = CLASSES) -> Task:
+    """Random images, each class as often as any other."""
+    generator = np.random.default_rng(seed)
+    shape = (count, 3, 20, 16)
+    train, test = (generator.integers(0, 256, shape, dtype=np.uint8) for _ in range(2))
+    labels = np.arange(count) % len(classes)
+    return Task.from_arrays(train, labels, test, labels, classes=classes, name="made")
+
+
+def smooth_image(height: int, width: int) -> np.ndarray:
+    """One whose pixels change little when it is resized a little differently."""
+    y, x = np.mgrid[0:height, 0:width] / 10
+    return np.stack([128 + 100 * np.sin(x + c) * np.cos(y - c) for c in range(3)], -1).astype(np.uint8)
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     return make_run(tmp_path / "run")
@@ -49,6 +66,12 @@ def run(tmp_path: Path) -> Path:
 @pytest.fixture
 def zoo(tmp_path: Path) -> Zoo:
     return Zoo(tmp_path / "zoo")
+
+
+@pytest.fixture
+def teacher(zoo: Zoo, run: Path) -> Teacher:
+    zoo.add(f"run:{run}", name="a")
+    return zoo.load("a")
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,7 @@ from preceptor.zoo import Preprocessing
 from preceptor.zoo.adding import as_preprocessing
 from preceptor.zoo.sources.timm import _preprocessing as timm_preprocessing
 from preceptor.zoo.sources.torchvision import _preprocessing as torchvision_preprocessing
-from tests.zoo.test_sources import smooth_image
+from tests.zoo.conftest import smooth_image
 
 GREY = Preprocessing(input_size=(1, 4, 4))
 

@@ -1,0 +1,157 @@
+"""Features are computed once, found only where they are the same, and thrown out when room is short."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from preceptor.core import PreceptorError
+from preceptor.zoo import FeatureCache, Preprocessing, Teacher, extract
+from preceptor.zoo import features as features_module
+from preceptor.zoo.cache import parse_size
+from preceptor.zoo.features import cache_key
+from tests.zoo.conftest import make_task
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The sizes of the batches that went through a teacher."""
+    seen: list[int] = []
+    original = Teacher.outputs
+
+    def counted(self: Teacher, inputs: torch.Tensor, maps: bool = True) -> Any:
+        seen.append(len(inputs))
+        return original(self, inputs, maps)
+
+    monkeypatch.setattr(Teacher, "outputs", counted)
+    return seen
+
+
+def test_a_second_time_costs_no_forward_pass(teacher: Teacher, calls: list[int]) -> None:
+    task = make_task()
+    first = extract(teacher, task.train, fingerprint=task.fingerprint)
+    assert sum(calls) == 20
+    second = extract(teacher, task.train, fingerprint=task.fingerprint, batch_size=4)
+    assert sum(calls) == 20
+    np.testing.assert_array_equal(first.features, second.features)
+    extract(teacher, task.test, fingerprint=task.fingerprint)
+    assert sum(calls) == 40, "the other split has the same labels but is not the same data"
+
+
+def test_a_damaged_entry_is_computed_again(teacher: Teacher, calls: list[int]) -> None:
+    task, cache = make_task(), FeatureCache()
+    extract(teacher, task.train, fingerprint="f")
+    (entry,) = cache.entries()
+    (cache.root / entry.key / "features.npy").write_bytes(b"broken")
+    came = extract(teacher, task.train, fingerprint="f")
+    assert sum(calls) == 40
+    assert came.features.shape == (20, 16)
+
+
+def test_the_key_follows_everything_the_features_depend_on(
+    teacher: Teacher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = make_task()
+
+    def key(
+        card: Any = teacher.card, split: Any = task.train, fingerprint: str = "f", precision: Any = "float32"
+    ) -> str:
+        return cache_key(SimpleNamespace(card=card), split, fingerprint, precision)  # type: ignore[arg-type]
+
+    card = teacher.card
+    weights = {**card.files, "weights.safetensors": card.files["check.safetensors"]}
+    changed = [
+        key(card.model_copy(update={"files": weights})),
+        key(card.model_copy(update={"head": card.head.model_copy(update={"reduction": "mean"})})),
+        key(card.model_copy(update={"preprocessing": Preprocessing.for_size((3, 16, 16))})),
+        key(split=task.test),
+        key(fingerprint="g"),
+        key(precision="mixed"),
+    ]
+    same = key(card.model_copy(update={"name": "other", "accuracy": 0.1}))
+    with monkeypatch.context() as patch:
+        patch.setattr(features_module, "EXTRACTION_VERSION", features_module.EXTRACTION_VERSION + 1)
+        changed.append(key())
+    assert same == key()
+    assert len({key(), *changed}) == len(changed) + 1
+
+
+def entry_of(cache: FeatureCache, key: str, rows: int = 100) -> None:
+    data = np.ones((rows, 100), np.float32)
+    cache.put(key, iter([(data, data)]), np.zeros(rows, np.int64), {"teacher": key})
+    time.sleep(0.01)
+
+
+def test_the_least_recently_used_goes_first(tmp_path: Path) -> None:
+    cache = FeatureCache(tmp_path / "c", limit=250_000)  # three entries of about 80 kB
+    for key in ("a", "b", "c"):
+        entry_of(cache, key)
+    assert cache.get("a") is not None
+    time.sleep(0.01)
+    entry_of(cache, "d")
+    assert [entry.key for entry in cache.entries()] == ["d", "a", "c"]
+    assert cache.get("b") is None
+    assert sum(entry.size for entry in cache.entries()) <= cache.limit
+
+
+def test_what_is_larger_than_the_limit_is_returned_and_not_kept(tmp_path: Path) -> None:
+    cache = FeatureCache(tmp_path / "c", limit=1000)
+    data = np.arange(1000, dtype=np.float32).reshape(10, 100)
+    came = cache.put("a", iter([(data, data)]), np.zeros(10, np.int64), {"teacher": "t"})
+    assert cache.entries() == []
+    np.testing.assert_array_equal(came.features, data)
+
+
+def test_a_failed_pass_leaves_nothing(tmp_path: Path) -> None:
+    cache = FeatureCache(tmp_path / "c")
+    data = np.ones((5, 2), np.float32)
+
+    def breaks() -> Any:
+        yield data, data
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        cache.put("a", breaks(), np.zeros(10, np.int64), {"teacher": "t"})
+    with pytest.raises(PreceptorError, match="5 rows of features came for 10 samples"):
+        cache.put("a", iter([(data, data)]), np.zeros(10, np.int64), {"teacher": "t"})
+    assert cache.get("a") is None
+    assert list(cache.root.iterdir()) == []
+
+
+def test_what_a_killed_process_left_is_swept(tmp_path: Path) -> None:
+    cache = FeatureCache(tmp_path / "c")
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    left = cache.root / f".staging-{socket.gethostname()}-{child.pid}-abcd"
+    alive = cache.root / f".staging-{socket.gethostname()}-{os.getpid()}-abcd"
+    left.mkdir(parents=True)
+    alive.mkdir()
+    entry_of(cache, "a")
+    assert not left.exists()
+    assert alive.exists()
+
+
+def test_location_and_limit_come_from_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PRECEPTOR_CACHE", str(tmp_path / "here"))
+    monkeypatch.setenv("PRECEPTOR_CACHE_LIMIT", "1.5 GB")
+    cache = FeatureCache()
+    assert cache.root == tmp_path / "here" / "features"
+    assert cache.limit == 3 * 2**29
+    monkeypatch.delenv("PRECEPTOR_CACHE")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert FeatureCache().root == tmp_path / ".cache" / "preceptor" / "features"
+    assert parse_size("800M") == 800 * 2**20
+    with pytest.raises(PreceptorError, match="'lots' is no size for the cache"):
+        parse_size("lots")
