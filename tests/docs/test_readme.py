@@ -42,7 +42,7 @@ def reached(variant: str, recipe: str | None) -> list[float]:
     ("mine", "theirs"),
     [
         ("with `sinkhorn` (", "25 images a class, `patient`, `sinkhorn`"),
-        ("with `sinkhorn+probe`", "25 images a class, `patient`, `sinkhorn+probe, falling`"),
+        ("with `sinkhorn+probe`", "25 images a class, `patient`, `sinkhorn+probe`"),
         ("with `probe-kd`", "25 images a class, `patient`, `probe-kd`"),
         ("500 images a class", "500 images a class, `sinkhorn`"),
     ],
