@@ -224,7 +224,8 @@ def when_it_helps() -> list[str]:
         f"The student alone then reaches {at_each_overlap('none', PATIENT_FEW)} instead of {at_each_overlap('none')} "
         f"with 100, 60 and 0 % common classes, and `sinkhorn+probe` gains {patiently('sinkhorn+probe')} "
         f"points on top of that, `sinkhorn` {patiently('sinkhorn')}, `probe-kd` "
-        f"{patiently('probe-kd')}. With 10 images a class (two seeds) `sinkhorn+probe` gains {with_ten('sinkhorn+probe')}.",
+        f"{patiently('probe-kd')}. With 10 images a class (two seeds) `sinkhorn+probe` gains "
+        f"{with_ten('sinkhorn+probe')}.",
         f"{gained(None, 'sinkhorn', 1.0)} points with the same classes, {gained(None, 'sinkhorn', 0.8)} at 80 % common "
         f"ones, {gained(None, 'sinkhorn', 0.6)} at 60 %, {gained(None, 'sinkhorn', 0.4)} at 40 %, "
         f"{gained(None, 'sinkhorn', 0.2)} at 20 % and {gained(None, 'sinkhorn', 0.0)} with none",
