@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _STATISTICS_SAMPLE = 4096  # files decoded for the mean and deviation; arrays in memory are read whole
 _CHUNK = 2048
+_CONSTANT_CHANNEL = 1e-6  # deviation of pixels in [0, 1] up to which a channel is left unscaled
 
 
 @dataclass(frozen=True)
@@ -38,11 +39,12 @@ def input_spec(split: Split, kind: str, image_size: int | None) -> InputSpec:
     """Shape, mean and deviation of the inputs, from the training split alone."""
     if kind == "vectors":
         vectors = torch.as_tensor(split.load(np.arange(len(split)))).double()  # (N, d)
-        mean, std = vectors.mean(0), vectors.std(0, correction=0)
-        return InputSpec((vectors.shape[1],), tuple(mean.tolist()), _usable(std))
+        mean, scale = vectors.mean(0), _column_scales(vectors)
+        return InputSpec((vectors.shape[1],), tuple(mean.tolist()), tuple(scale.tolist()))
     shape = input_shape(split, kind, image_size)
     mean, std = _pixel_statistics(split)
-    return InputSpec((len(mean), *shape[1:]), tuple(mean.tolist()), _usable(std))
+    usable = tuple(value if value > _CONSTANT_CHANNEL else 1.0 for value in std.tolist())
+    return InputSpec((len(mean), *shape[1:]), tuple(mean.tolist()), usable)
 
 
 def input_shape(split: Split, kind: str, image_size: int | None) -> tuple[int, ...]:
@@ -73,9 +75,16 @@ def cut_to_squares(split: Split, kind: str, image_size: int | None) -> list[str]
     ]
 
 
-def _usable(std: Tensor) -> tuple[float, ...]:
-    """Deviations to divide by: a constant channel is left unscaled."""
-    return tuple(value if value > 1e-6 else 1.0 for value in std.tolist())
+def _column_scales(vectors: Tensor) -> Tensor:
+    """What to divide each column (N, d) by, whatever its unit: the deviation, or the size of a constant column.
+
+    A column counts as constant where it varies by no more than float32, in which it is kept, rounds numbers of its
+    size: to be blown up to a deviation of 1, rounding is no signal. Divided by its size it stays next to nothing.
+    """
+    float32 = torch.finfo(torch.float32)
+    std, size = vectors.std(0, correction=0), vectors.abs().amax(0)
+    scale = torch.where(std > float32.eps * size, std, size)
+    return torch.where(scale > float32.tiny, scale, 1.0)
 
 
 def _pixel_statistics(split: Split) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,67 @@
+"""Mean and deviation of the inputs: in whatever unit the columns come."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from preceptor.data.split import ArrayStore, Split
+from preceptor.data.task import Task
+from preceptor.distill.inputs import InputSpec, Normalise, input_spec
+from preceptor.distill.train import train
+from tests.distill.toys import vector_task
+
+QUICK = {"student": "mlp-8", "recipe": "quick", "epochs": 12, "batch_size": 16, "progress": False}
+MIXED = np.array([1e-8, 1e8, 1.0, 1e-30, 1e12, 1e-3])
+
+
+def scaled_task(scale: float | np.ndarray) -> Task:
+    task = vector_task()
+    parts = ((task.train, task.train.labels), (task.test, task.test.labels))
+    arrays = [(split.load(slice(None)).numpy() * scale, labels) for split, labels in parts]
+    return Task.from_arrays(*arrays[0], *arrays[1], task.classes)
+
+
+def spec_of(columns: np.ndarray) -> InputSpec:
+    """Of a split with these (N, d) vectors."""
+    split = Split(ArrayStore(columns.astype(np.float32)), np.zeros(len(columns), dtype=np.int64))
+    return input_spec(split, "vectors", None)
+
+
+@pytest.mark.parametrize("augment", ["none", "noise"])
+@pytest.mark.parametrize("scale", [1e-8, 1e8, MIXED], ids=["1e-8", "1e8", "mixed"])
+def test_the_unit_of_a_column_changes_nothing(scale: float | np.ndarray, augment: str) -> None:
+    wanted = train(scaled_task(1.0), augment=augment, **QUICK)
+    found = train(scaled_task(scale), augment=augment, **QUICK)
+    assert found.accuracy == wanted.accuracy
+    assert found.accuracy > 0.8
+    losses = [[epoch["loss"] for epoch in result.history] for result in (found, wanted)]
+    np.testing.assert_allclose(*losses, rtol=1e-4)
+
+
+@pytest.mark.parametrize("size", [1e-8, 1.0, 3e6, 1e12])
+def test_a_constant_column_and_one_of_rounding_alone_give_next_to_nothing(size: float) -> None:
+    size = float(np.float32(size))
+    random = np.random.default_rng(0)
+    columns = np.full((200, 3), size)
+    columns[:, 1] = np.nextafter(np.float32(size), np.float32(np.inf), dtype=np.float32)
+    columns[::2, 1] = size
+    columns[:, 2] = size + 1e-9 * size * random.normal(size=200)  # below what float32 can tell apart
+    spec = spec_of(columns)
+    seen = Normalise(spec)(torch.from_numpy(columns.astype(np.float32)))
+    assert seen.abs().max() < 1e-6
+    assert Normalise(spec)(torch.full((1, 3), 2 * size)).abs().max() < 2, "another value is not blown up"
+
+
+def test_what_float32_can_tell_apart_on_an_offset_is_standardised() -> None:
+    columns = 1e6 + np.random.default_rng(0).normal(size=(500, 2)) * [1.0, 100.0]
+    seen = Normalise(spec_of(columns))(torch.from_numpy(columns.astype(np.float32)))
+    np.testing.assert_allclose(seen.std(0, correction=0), 1, rtol=1e-2)
+    np.testing.assert_allclose(seen.mean(0), 0, atol=0.1)
+
+
+def test_columns_of_zeros_and_of_the_smallest_numbers_are_left_as_they_are() -> None:
+    columns = np.zeros((4, 2))
+    columns[0, 1] = 1e-44
+    assert spec_of(columns).std == (1.0, 1.0)
