@@ -7,6 +7,7 @@ from PIL import Image
 
 from preceptor.core import PreceptorError
 from preceptor.data import Task
+from preceptor.data.task import never_held_out
 
 
 def arrays(count=12, classes=3, shape=(5, 4, 3), seed=0):
@@ -90,6 +91,34 @@ def test_few_samples(task):
     assert (len(smaller.train), len(validation)) == (20, 10)
     rows = {row.tobytes() for split in (smaller.train, validation) for row in split.load(slice(None)).numpy()}
     assert rows == {row.tobytes() for row in task.train.load(slice(None)).numpy()}
+
+
+def test_a_class_with_one_sample_stays_in_training(task):
+    pixels, labels = arrays(30, 5)
+    rows = np.flatnonzero((labels != 3) | (np.arange(30) == np.argmax(labels == 3)))
+    lone = Task.from_arrays(pixels[rows], labels[rows], *arrays(10, 5, seed=1), list("abcde"))
+    smaller, validation = lone.split_validation(1 / 3, seed=0)
+    assert np.bincount(smaller.train.labels).tolist() == [4, 4, 4, 1, 4]
+    assert np.bincount(validation.labels, minlength=5).tolist() == [2, 2, 2, 0, 2]
+    whole = task.split_validation(1 / 3, seed=0)[1]
+    for label in (0, 1, 2, 4):
+        both = [split.load(np.flatnonzero(split.labels == label)) for split in (whole, validation)]
+        torch.testing.assert_close(*both, msg="the other classes are parted as before")
+    assert never_held_out(task) == []
+    assert never_held_out(lone) == [
+        "class 'd' has a single training image: it stays in training, and none is held out to judge by"
+    ]
+
+
+def test_where_every_class_has_one_sample_nothing_can_be_held_out():
+    single = Task.from_arrays(*arrays(5, 5), *arrays(10, 5, seed=1), list("abcde"), name="five")
+    with pytest.raises(
+        PreceptorError, match=r"five has a single training sample of each class.*; give one or more"
+    ):
+        single.split_validation(0.5)
+    assert never_held_out(single)[0].startswith(
+        "5 classes ('a', 'b', 'c', …) have a single training image each"
+    )
 
 
 def test_fingerprint_follows_content_only(task):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
 from preceptor.data.split import Split
 from preceptor.data.task import Task
 from preceptor.distill.train import train
@@ -38,3 +40,15 @@ def test_early_stop_keeps_the_best_and_never_reads_test_before_the_end(tmp_path:
     assert epochs == best + 3
     assert f"those of epoch {best + 1}" in result.notes[0]
     assert "test_accuracy" not in result.history[0]
+
+
+def test_a_class_with_one_sample_is_trained_on_and_told() -> None:
+    plain = toy_task(train=48)
+    rows = np.flatnonzero((plain.train.labels != 3) | (np.arange(48) == 3))
+    task = Task.from_splits(plain.train.select(rows), plain.test, plain.classes)
+    result = train(task, student="cnn-2", epochs=2, patience=2, validation_fraction=0.25)
+    assert result.notes[0] == (
+        "class 'd' has a single training image: it stays in training, and none is held out to judge by"
+    )
+    without = train(task, student="cnn-2", epochs=1)
+    assert without.notes == ()

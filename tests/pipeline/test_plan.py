@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -87,6 +88,27 @@ def test_a_leader_that_the_method_cannot_use_is_told_before_any_training(zoo, tm
 def named(task: Task, classes: str) -> Task:
     """The same samples with other names."""
     return Task.from_splits(task.train, task.test, list(classes))
+
+
+def test_a_class_with_one_sample_is_trained_on_and_told(zoo, tmp_path):
+    task, said = blobs("abcd", seed=8), []
+    rows = np.flatnonzero((task.train.labels != 2) | (np.arange(96) == np.argmax(task.train.labels == 2)))
+    lone = Task.from_splits(task.train.select(rows), task.test, task.classes, "lone")
+    options = {"student": "mlp-8", "method": "sinkhorn", "report": False, "notify": said.append, **RECIPE}
+    run(zoo, lone, out=tmp_path / "r", **options)
+    sentence = (
+        "class 'c' has a single training vector: it stays in training, and none is held out to judge by"
+    )
+    assert said.count(sentence) == 1
+    trial = json.loads((tmp_path / "r" / "plain" / "result.json").read_text())
+    assert trial["per_class_accuracy"]["c"] is None
+    assert sum(map(sum, trial["confusion"])) == 15
+    single = lone.per_class(1)
+    with pytest.raises(
+        PreceptorError, match="a single training sample of each class, so none can be held out"
+    ):
+        run(zoo, single, out=tmp_path / "s", **options)
+    assert not (tmp_path / "s").exists()
 
 
 def test_unlabelled_samples_of_the_task_itself_are_told_and_the_held_out_ones_are_not_trained_on(

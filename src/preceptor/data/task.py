@@ -177,12 +177,39 @@ class Task:
         return self._with_train(take_per_class(self.train.labels, count, seed, self.classes))
 
     def split_validation(self, fraction: float = 0.1, seed: int = 0) -> tuple[Task, Split]:
-        """The task with a smaller training split, and the samples taken from it, classes in proportion."""
-        kept, held = hold_out(self.train.labels, fraction, seed, self.classes)
+        """The task with a smaller training split, and the samples taken from it, classes in proportion.
+
+        A class with a single sample stays in training, and none is taken from it: `never_held_out` says so.
+        """
+        several = np.flatnonzero(np.bincount(self.train.labels) > 1)
+        if not len(several):
+            raise PreceptorError(
+                f"{self.name} has a single training sample of each class, so none can be held out; give one or more "
+                "classes at least 2"
+            )
+        place = np.full(len(self.classes), -1)
+        place[several] = np.arange(len(several))
+        names = tuple(self.classes[label] for label in several)
+        kept, held = hold_out(place[self.train.labels], fraction, seed, names)
         return self._with_train(kept), self.train.select(held)
 
     def _with_train(self, rows: np.ndarray) -> Task:
         return Task.from_splits(self.train.select(rows), self.test, self.classes, self.name, self.bad_images)
+
+
+def never_held_out(task: Task) -> list[str]:
+    """Says so where `split_validation` can take nothing from a class."""
+    counts = np.bincount(task.train.labels)
+    single = [repr(name) for name, count in zip(task.classes, counts, strict=True) if count == 1]
+    if not single:
+        return []
+    what = f"a single training {task.kind.removesuffix('s')}"
+    if len(single) == 1:
+        return [f"class {single[0]} has {what}: it stays in training, and none is held out to judge by"]
+    named = ", ".join(single[:3]) + (", …" if len(single) > 3 else "")
+    return [
+        f"{len(single)} classes ({named}) have {what} each: these stay in training, and none is held out to judge by"
+    ]
 
 
 def known_classes(names: Sequence[str], available: tuple[str, ...]) -> tuple[str, ...]:

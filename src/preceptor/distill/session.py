@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from preceptor.core import PreceptorError
 from preceptor.data.split import Split
-from preceptor.data.task import Task
+from preceptor.data.task import Task, never_held_out
 from preceptor.data.unlabelled import beside, overlaps
 from preceptor.distill.collectives import Group, join
 from preceptor.distill.devices import Fabric, on_first_process
@@ -116,6 +116,7 @@ class Session:
         if not recipe.patience:
             return self.task, "test", self.task.test
         smaller, validation = self.task.split_validation(recipe.validation_fraction, self.seed)
+        self.notes += never_held_out(self.task)
         return smaller, "validation", validation
 
     def _teacher_side(self, normalise: Normalise) -> TeacherSide | None:

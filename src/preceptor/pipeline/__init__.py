@@ -69,7 +69,7 @@ def run(
         recipe: How to train: a name of `RECIPES` or a `Recipe`; by default "patient" where there are fewer than 100
             training images a class and `options` say nothing of epochs or mixing, "small" otherwise. Beside a patient
             plain student a short one is trained, and the better counts: teachers must not gain by spoiling it.
-        validation: The share of each training class that is held out.
+        validation: The share of each training class that is held out; of a class with a single sample, none.
         refit: Train the kept student and the plain one once more, on all labels, when the choice is made; by default
             where there are fewer than 100 training images a class.
         seed: Decides the held-out part, weights, data order and augmentation.

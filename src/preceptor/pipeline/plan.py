@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from preceptor.core import Ranking
 from preceptor.data import Split, Task
+from preceptor.data.task import never_held_out
 from preceptor.distill.inputs import cut_to_squares
 from preceptor.pipeline.trials import (
     Attempt,
@@ -60,9 +61,8 @@ class Plan:
         extra, known = (None, []) if unlabelled is None else further_samples(unlabelled, ways, task, held)
         squares = cut_to_squares(task.train, task.kind, ways[0].settings.recipe.image_size)
         refit = few if refit is None else refit
-        return cls(
-            task, judged, recipe, ways, extra, refit, options, shared, [*told, *both, *known, *squares]
-        )
+        said = [*never_held_out(task), *told, *both, *known, *squares]
+        return cls(task, judged, recipe, ways, extra, refit, options, shared, said)
 
     def check_zoo(self, zoo: Zoo, names: Sequence[str]) -> None:
         """Refuse a zoo that has no teacher for one of the methods."""
