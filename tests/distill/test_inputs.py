@@ -1,6 +1,10 @@
-"""Mean and deviation of the inputs: in whatever unit the columns come."""
+"""Mean and deviation of the inputs: in whatever unit they come, on however many threads."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -23,10 +27,11 @@ def scaled_task(scale: float | np.ndarray) -> Task:
     return Task.from_arrays(*arrays[0], *arrays[1], task.classes)
 
 
-def spec_of(columns: np.ndarray) -> InputSpec:
-    """Of a split with these (N, d) vectors."""
-    split = Split(ArrayStore(columns.astype(np.float32)), np.zeros(len(columns), dtype=np.int64))
-    return input_spec(split, "vectors", None)
+def spec_of(values: np.ndarray) -> InputSpec:
+    """Of a split with these vectors (N, d) or uint8 images (N, C, H, W)."""
+    kept = values if values.ndim == 4 else values.astype(np.float32)
+    split = Split(ArrayStore(kept), np.zeros(len(kept), dtype=np.int64))
+    return input_spec(split, split.kind, None)
 
 
 @pytest.mark.parametrize("augment", ["none", "noise"])
@@ -65,3 +70,32 @@ def test_columns_of_zeros_and_of_the_smallest_numbers_are_left_as_they_are() -> 
     columns = np.zeros((4, 2))
     columns[0, 1] = 1e-44
     assert spec_of(columns).std == (1.0, 1.0)
+
+
+@pytest.fixture
+def threads() -> Iterator[Callable[[int], None]]:
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+def test_mean_and_deviation_do_not_depend_on_the_number_of_threads(threads: Callable[[int], None]) -> None:
+    random = np.random.default_rng(0)
+    pixels = random.integers(0, 256, (3000, 1, 24, 24), dtype=np.uint8)
+    vectors = random.normal(size=(100_000, 1)).astype(np.float32)
+    found = []
+    for count in (1, 2, 3, 4):
+        threads(count)
+        found.append((spec_of(pixels), spec_of(vectors)))
+    assert all(specs == found[0] for specs in found)
+
+
+def test_pixel_statistics_are_exact() -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (2100, 2, 3, 5), dtype=np.uint8)
+    pixels[:, 1] = 255
+    spec = spec_of(pixels)
+    values = [Fraction(int(value), 255) for value in pixels[:, 0].ravel()]
+    mean = sum(values) / len(values)
+    variance = sum(value**2 for value in values) / len(values) - mean**2
+    assert spec.mean == (float(mean), 1.0)
+    np.testing.assert_allclose(spec.std, (math.sqrt(variance), 1.0), rtol=1e-15)

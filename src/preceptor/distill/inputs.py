@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -36,15 +37,16 @@ class InputSpec:
 
 
 def input_spec(split: Split, kind: str, image_size: int | None) -> InputSpec:
-    """Shape, mean and deviation of the inputs, from the training split alone."""
+    """Shape, mean and deviation of the inputs, from the training split alone, whatever the number of threads."""
     if kind == "vectors":
-        vectors = torch.as_tensor(split.load(np.arange(len(split)))).double()  # (N, d)
-        mean, scale = vectors.mean(0), _column_scales(vectors)
-        return InputSpec((vectors.shape[1],), tuple(mean.tolist()), tuple(scale.tolist()))
+        # torch would deal a sum out to its threads, and its last digits would follow their number.
+        vectors = np.asarray(split.load(np.arange(len(split))), dtype=np.float64)  # (N, d)
+        scales = tuple(_column_scales(vectors).tolist())
+        return InputSpec(vectors.shape[1:], tuple(vectors.mean(0).tolist()), scales)
     shape = input_shape(split, kind, image_size)
     mean, std = _pixel_statistics(split)
-    usable = tuple(value if value > _CONSTANT_CHANNEL else 1.0 for value in std.tolist())
-    return InputSpec((len(mean), *shape[1:]), tuple(mean.tolist()), usable)
+    usable = tuple(value if value > _CONSTANT_CHANNEL else 1.0 for value in std)
+    return InputSpec((len(mean), *shape[1:]), mean, usable)
 
 
 def input_shape(split: Split, kind: str, image_size: int | None) -> tuple[int, ...]:
@@ -75,39 +77,40 @@ def cut_to_squares(split: Split, kind: str, image_size: int | None) -> list[str]
     ]
 
 
-def _column_scales(vectors: Tensor) -> Tensor:
+def _column_scales(vectors: np.ndarray) -> np.ndarray:
     """What to divide each column (N, d) by, whatever its unit: the deviation, or the size of a constant column.
 
     A column counts as constant where it varies by no more than float32, in which it is kept, rounds numbers of its
     size: to be blown up to a deviation of 1, rounding is no signal. Divided by its size it stays next to nothing.
     """
-    float32 = torch.finfo(torch.float32)
-    std, size = vectors.std(0, correction=0), vectors.abs().amax(0)
-    scale = torch.where(std > float32.eps * size, std, size)
-    return torch.where(scale > float32.tiny, scale, 1.0)
+    float32 = np.finfo(np.float32)
+    std, size = vectors.std(0), np.abs(vectors).max(0)
+    scale = np.where(std > float32.eps * size, std, size)
+    return np.where(scale > float32.tiny, scale, 1.0)
 
 
-def _pixel_statistics(split: Split) -> tuple[Tensor, Tensor]:
+def _pixel_statistics(split: Split) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and deviation of each channel in [0, 1]: integers are summed, which is exact in any order."""
     count = len(split)
+    if not count:
+        raise PreceptorError("the training set is empty; give at least one image a class")
     if split.uniform or count <= _STATISTICS_SAMPLE:
         chosen = np.arange(count)
     else:
         chosen = np.linspace(0, count - 1, _STATISTICS_SAMPLE).astype(np.int64)
-    total: Tensor | None = None
-    squares: Tensor | None = None
+    channels = split.channels or 0
+    total, squares = torch.zeros(2, channels, dtype=torch.int64)
     pixels = 0
     for start in range(0, len(chosen), _CHUNK):
         images = split.load(chosen[start : start + _CHUNK])
         for group in [images] if isinstance(images, Tensor) else [image[None] for image in images]:
-            values = group.double() / 255
-            group_sum, group_squares = values.sum((0, 2, 3)), values.square().sum((0, 2, 3))
-            total = group_sum if total is None else total + group_sum
-            squares = group_squares if squares is None else squares + group_squares
-            pixels += values.numel() // values.shape[1]
-    if total is None or squares is None:
-        raise PreceptorError("the training set is empty; give at least one image a class")
-    mean = total / pixels
-    return mean, (squares / pixels - mean.square()).clamp_min(0).sqrt()
+            values = group.int()
+            total += values.sum((0, 2, 3), dtype=torch.int64)
+            squares += values.square().sum((0, 2, 3), dtype=torch.int64)
+            pixels += values.numel() // channels
+    sums = list(zip(total.tolist(), squares.tolist(), strict=True))
+    mean = tuple(one / (255 * pixels) for one, _ in sums)
+    return mean, tuple(math.sqrt(pixels * square - one**2) / (255 * pixels) for one, square in sums)
 
 
 class Normalise(torch.nn.Module):
