@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ import pytest
 import torch
 
 from preceptor.core import PreceptorError
+from preceptor.data.task import Task
 from preceptor.distill import checkpoint
+from preceptor.distill.inputs import InputSpec, input_spec
 from preceptor.distill.train import train
 from tests.distill.toys import toy_task, vector_task
 
@@ -93,6 +96,55 @@ def test_other_settings_are_refused_by_name(tmp_path: Path) -> None:
         train(vector_task(), student="mlp-4", epochs=2, seed=3, out=tmp_path / "a", resume=True)
     with pytest.raises(PreceptorError, match=r"data\.fingerprint was"):
         train(vector_task(seed=1), student="mlp-4", epochs=1, out=tmp_path / "a", resume=True)
+
+
+def rounded(by: float) -> Any:
+    """`input_spec` with sums that come out a little different, as with another number of threads."""
+
+    def otherwise(*arguments: Any) -> InputSpec:
+        spec = input_spec(*arguments)
+        return replace(
+            spec, mean=tuple(m + by * s for m, s in zip(spec.mean, spec.std, strict=True)),
+            std=tuple(value * (1 + by) for value in spec.std),
+        )  # fmt: skip
+
+    return otherwise
+
+
+def interrupted(**settings: Any) -> None:
+    """A training that stops for want of space after the first checkpoint."""
+    save = checkpoint.write_atomically
+    with pytest.MonkeyPatch.context() as patch:
+        written: list[Path] = []
+
+        def runs_full(path: Path, data: bytes) -> None:
+            if written:
+                raise OSError(28, "No space left on device")
+            written.append(path)
+            save(path, data)
+
+        patch.setattr(checkpoint, "write_atomically", runs_full)
+        with pytest.raises(PreceptorError, match="disk is full"):
+            train(**settings)
+
+
+@pytest.mark.parametrize("task", [toy_task(), vector_task()], ids=["images", "vectors"])
+def test_statistics_that_differ_by_rounding_do_not_matter_and_the_stored_ones_stay(
+    task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"task": task, "student": "mlp-4" if task.kind == "vectors" else "cnn-2", "epochs": 2}
+    settings |= {"batch_size": 16, "checkpoint_every": 4, "device": "cpu"}
+    whole = train(out=tmp_path / "whole", **settings)
+    interrupted(out=tmp_path / "a", **settings)
+    monkeypatch.setattr("preceptor.distill.session.input_spec", rounded(1e-9))
+    for _ in range(2):  # goes on, then reads the finished run
+        resumed = train(out=tmp_path / "a", resume=True, **settings)
+        assert (resumed.config["mean"], resumed.config["std"]) == (whole.config["mean"], whole.config["std"])
+        for name, value in whole.model.state_dict().items():
+            assert torch.equal(resumed.model.state_dict()[name], value)
+    monkeypatch.setattr("preceptor.distill.session.input_spec", rounded(1e-4))
+    with pytest.raises(PreceptorError, match=r"other settings: mean was .*; std was"):
+        train(out=tmp_path / "a", resume=True, **settings)
 
 
 def test_the_whole_disk_full_story(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,19 +7,23 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch import Tensor
 
 from preceptor.core import PreceptorError
 from preceptor.distill.checkpoint import Checkpoint, checkpoint_files, load_checkpoint, save_checkpoint
+from preceptor.distill.inputs import InputSpec
 from preceptor.files import check_can_write, remove_leftovers, write_atomically
 
 # What may differ between a run and its resumption without changing what is computed.
 _CIRCUMSTANCES = frozenset({"versions", "command", "commit", "created", "hardware", "processes"})
+ROUNDING = 1e-6  # relative: so far apart may the same statistics come out another time
 _NEEDED = frozenset({"arch", "classes", "input_shape", "mean", "std", "method"})  # to build its network again
 
 
@@ -70,6 +74,17 @@ class RunFolder:
         if not self.exists:
             with self.writing("config.json"):
                 write_atomically(self.config_file, _json(config))
+
+    def as_begun(self, spec: InputSpec) -> InputSpec:
+        """`spec` with the mean and deviation that the run in this folder began with, where only rounding parts them.
+
+        Their last digits depend on the order of a sum, so on the number of threads; a run has one normalisation.
+        """
+        if not self.exists:
+            return spec
+        config = self.read_config()
+        begun = replace(spec, mean=tuple(config["mean"]), std=tuple(config["std"]))
+        return begun if _same_statistics(begun, spec) else spec
 
     def _check_same(self, config: Mapping[str, Any]) -> None:
         old, new = _flat(self.read_config()), _flat(json.loads(_json(config)))
@@ -192,6 +207,15 @@ class RunFolder:
                 f"the disk is full: {what} of {self.path} could not be written; {self.last_checkpoint()}; "
                 "free some space and start the same again with --resume (`preceptor demo` needs none)"
             ) from error
+
+
+def _same_statistics(one: InputSpec, other: InputSpec) -> bool:
+    if (len(one.mean), len(one.std)) != (len(other.mean), len(other.std)):
+        return False
+    means, deviations = np.array([one.mean, other.mean]), np.array([one.std, other.std])
+    scale = np.abs(deviations).max(0)  # of a mean near 0 as well
+    near = np.abs(np.diff(means, axis=0)) <= ROUNDING * np.maximum(np.abs(means).max(0), scale)
+    return bool(near.all() and (np.abs(np.diff(deviations, axis=0)) <= ROUNDING * scale).all())
 
 
 def _json(value: Mapping[str, Any]) -> bytes:

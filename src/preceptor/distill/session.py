@@ -75,8 +75,7 @@ class Session:
             raise PreceptorError("tensorboard files lie in the run folder; give one with out")
         recipe = self.settings.recipe
         task, watch, watched = self._splits()
-        spec = input_spec(task.train, task.kind, recipe.image_size)
-        spec = spec if self.start is None else seen_by(self.start, spec)
+        spec = self._spec(task, resume)
         normalise = Normalise(spec).to(self.fabric.device)
         network = make_student(self.student, task, spec, self.seed)
         if self.start is not None:
@@ -118,6 +117,11 @@ class Session:
         smaller, validation = self.task.split_validation(recipe.validation_fraction, self.seed)
         self.notes += never_held_out(self.task)
         return smaller, "validation", validation
+
+    def _spec(self, task: Task, resume: bool) -> InputSpec:
+        spec = input_spec(task.train, task.kind, self.settings.recipe.image_size)
+        spec = spec if self.start is None else seen_by(self.start, spec)
+        return self.folder.as_begun(spec) if resume and self.folder is not None else spec
 
     def _teacher_side(self, normalise: Normalise) -> TeacherSide | None:
         if self.teacher is None:
