@@ -1,6 +1,7 @@
 import errno
 import os
 import shutil
+import time
 
 import numpy as np
 import pytest
@@ -83,11 +84,30 @@ def test_a_second_look_reads_nothing_and_a_changed_file_is_seen(make_folder, mon
     assert Task(root).fingerprint == before
 
 
+@pytest.mark.parametrize("how", ["written over", "replaced"])
+def test_other_content_under_the_same_name_size_and_time_is_seen(make_folder, tmp_path, how):
+    root = make_folder(LAYOUT)
+    path = root / "train" / "cat" / "000.bmp"
+    written = path if how == "written over" else tmp_path / "beside.bmp"
+
+    def fingerprint_with(shade):
+        Image.new("RGB", (8, 6), (shade, shade, shade)).save(written)
+        os.utime(written, ns=(10**18, 10**18))  # an archive with fixed times and `rsync --times` do so
+        os.replace(written, path)
+        time.sleep(0.02)  # more than a tick of the clock that files are stamped by
+        return Task(root).fingerprint
+
+    assert fingerprint_with(1) != fingerprint_with(2)
+
+
 def test_a_damaged_scan_memory_is_not_trusted(make_folder):
     root = make_folder(LAYOUT)
     before = Task(root).fingerprint
     (memory,) = os.listdir(os.path.join(os.environ["PRECEPTOR_CACHE"], "scans"))
-    for rubbish in ("{", "[]", '{"schema": 2}', '{"schema": 2, "files": {"train/cat/000.png": [1]}}'):
+    known = f'{{"schema": {scan_module.SCHEMA}'
+    entries = ("[1]", "[[1, 1, 1, 1], null, null, null, null]", "3")
+    of_one = [f'{known}, "files": {{"train/cat/000.png": {entry}}}}}' for entry in entries]
+    for rubbish in ("{", "[]", known + "}", *of_one):
         with open(os.path.join(os.environ["PRECEPTOR_CACHE"], "scans", memory), "w") as stream:
             stream.write(rubbish)
         assert Task(root).fingerprint == before

@@ -14,7 +14,7 @@ from preceptor.core import PreceptorError
 from preceptor.data.images import decode, read_bytes
 from preceptor.files import explain, write_atomically
 
-SCHEMA = 2
+SCHEMA = 3
 
 
 @dataclass(frozen=True)
@@ -37,25 +37,28 @@ def cache_folder() -> Path:
 
 
 def scan(root: Path, names: Sequence[str]) -> list[ImageFile]:
-    """Decode and hash every file once; files unchanged since an earlier scan (size and time) are not read."""
+    """Decode and hash every file once; files unchanged since an earlier scan (by their stamp) are not read."""
     memory = (
         cache_folder() / "scans" / (hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:32] + ".json")
     )
     known = _recall(memory)
-    stats = {name: (root / name).stat() for name in names}
-    stale = [
-        name
-        for name in names
-        if name not in known or known[name][:2] != [stats[name].st_size, stats[name].st_mtime_ns]
-    ]
+    stamps = {name: _stamp((root / name).stat()) for name in names}
+    stale = [name for name in names if name not in known or known[name][0] != stamps[name]]
     with ThreadPoolExecutor(max_workers=min(32, (os.cpu_count() or 1) + 1)) as pool:
-        for name, (digest, shape, problem) in zip(
-            stale, pool.map(lambda name: _inspect(root / name, name), stale), strict=True
-        ):
-            known[name] = [stats[name].st_size, stats[name].st_mtime_ns, digest, shape, problem]
+        for name, found in zip(stale, pool.map(lambda name: _inspect(root / name, name), stale), strict=True):
+            known[name] = [stamps[name], *found]
     if stale:
         _remember(memory, known)
     return [_as_file(name, known[name]) for name in names]
+
+
+def _stamp(stat: os.stat_result) -> list[int]:
+    """What changes with a file's content.
+
+    Archives and rsync set the time of writing, so that other content may come with the same size and time. The time of
+    the last change cannot be set; where a system keeps none, the file's number tells the one from the other.
+    """
+    return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]
 
 
 def _inspect(path: Path, name: str) -> tuple[str, tuple[int, ...] | None, str]:
@@ -71,8 +74,8 @@ def _inspect(path: Path, name: str) -> tuple[str, tuple[int, ...] | None, str]:
 
 
 def _as_file(name: str, entry: list) -> ImageFile:
-    size, _, digest, shape, problem = entry
-    return ImageFile(name, size, digest, None if shape is None else tuple(shape), problem)
+    stamp, digest, shape, problem = entry
+    return ImageFile(name, stamp[0], digest, None if shape is None else tuple(shape), problem)
 
 
 def _recall(memory: Path) -> dict[str, list]:
@@ -81,7 +84,7 @@ def _recall(memory: Path) -> dict[str, list]:
         stored = json.loads(memory.read_text(encoding="utf-8"))
         entries = stored["files"] if stored["schema"] == SCHEMA else {}
         # What could not be opened has no hash: the next scan tries again, as a right may have been given since.
-        return {name: entry for name, entry in entries.items() if len(entry) == 5 and entry[2]}
+        return {name: entry for name, entry in entries.items() if len(entry) == 4 and entry[1]}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
 
