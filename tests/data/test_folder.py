@@ -50,6 +50,12 @@ def test_one_level_is_split_by_seed(make_folder):
     assert len(Task(root, seed=3, test_fraction=0.5).test) == 7
 
 
+def test_a_class_may_be_called_train(make_folder):
+    task = Task(make_folder({"car": 4, "train": 8}))
+    assert task.classes == ("car", "train")
+    assert np.bincount(task.train.labels).tolist() == [3, 6]
+
+
 def test_classes_and_window_choose_before_reading(make_folder):
     root = make_folder({f"{part}/{name}": 2 for part in ("train", "test") for name in "abcd"})
     whole = Task(root)
@@ -168,6 +174,10 @@ def test_grey_classes_alone_have_another_fingerprint_than_beside_colour(make_fol
         ({"train/a": 1, "test/a": 1}, "has 1 class"),
         ({"train/a": 1, "train/b": 0, "test/a": 1}, r"train/b has no images \(\.bmp"),
         ({"train/a": 1, "train/b": 1}, "has train/ but neither test/ nor val/"),
+        ({"train/a": 1, "train/b": 1, "car": 1}, "has train/ but neither test/ nor val/"),
+        ({"train": 4, "test": 4}, "train has no class folders; expected one folder of images for each class"),
+        ({"train": 4, "val": 4, "car": 4}, "train has no class folders"),
+        ({"train": 4}, "train has no class folders"),
         (
             {"train/a": 1, "train/b": 1, "test/a": 1, "test/c": 1},
             "test has the class 'c' that .*train has not",

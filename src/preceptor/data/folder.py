@@ -91,18 +91,24 @@ def _parts(root: Path) -> list[Path]:
     for name in ("test", "val"):
         if (root / name).is_dir():
             return [train, root / name]
-    raise PreceptorError(
-        f"{root} has train/ but neither test/ nor val/; add one, or give {train} itself to have it split"
-    )
+    if _folders(train):
+        raise PreceptorError(
+            f"{root} has train/ but neither test/ nor val/; add one, or give {train} itself to have it split"
+        )
+    # Without class folders it is no part but a class (trains beside cars), unless it stands alone.
+    return [root] if len(_folders(root)) > 1 else [train]
 
 
 def _class_folders(folder: Path) -> tuple[str, ...]:
-    names = sorted(
-        entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith(".")
-    )
+    names = _folders(folder)
     if not names:
         raise PreceptorError(f"{folder} has no class folders; expected one folder of images for each class")
-    return tuple(names)
+    return names
+
+
+def _folders(folder: Path) -> tuple[str, ...]:
+    entries = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
+    return tuple(sorted(entry.name for entry in entries if entry.is_dir()))
 
 
 def _image_files(folder: Path) -> list[Path]:
