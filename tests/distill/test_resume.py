@@ -17,6 +17,7 @@ from preceptor.data.task import Task
 from preceptor.distill import checkpoint
 from preceptor.distill.inputs import InputSpec, input_spec
 from preceptor.distill.train import train
+from preceptor.zoo import Zoo
 from tests.distill.toys import toy_task, vector_task
 
 ROOT = Path(__file__).parents[2]
@@ -145,6 +146,29 @@ def test_statistics_that_differ_by_rounding_do_not_matter_and_the_stored_ones_st
     monkeypatch.setattr("preceptor.distill.session.input_spec", rounded(1e-4))
     with pytest.raises(PreceptorError, match=r"other settings: mean was .*; std was"):
         train(out=tmp_path / "a", resume=True, **settings)
+
+
+@pytest.mark.parametrize("role", ["teacher", "start_from"])
+def test_another_spelling_of_the_same_teacher_does_not_matter_and_the_stored_one_stays(
+    role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    zoo = Zoo(str(tmp_path / "zoo"))
+    for seed, name in enumerate(("known", "other")):
+        train(vector_task(), student="mlp-4", epochs=1, seed=seed, out=tmp_path / name)
+        zoo.add(f"run:{tmp_path / name}", name=name)
+    (tmp_path / "deep").mkdir()
+    common = {"student": "mlp-4", "epochs": 1, "out": tmp_path / "a"}
+    common |= {"method": "sinkhorn"} if role == "teacher" else {}
+    monkeypatch.chdir(tmp_path)
+    first = train(vector_task(), **{role: "zoo/known"}, **common)
+    stored = (tmp_path / "a/config.json").read_text()
+    monkeypatch.chdir(tmp_path / "deep")
+    again = train(vector_task(), **{role: "../zoo/known"}, resume=True, **common)
+    assert again.accuracy == first.accuracy
+    assert again.config[role]["from"] == "zoo/known"
+    assert (tmp_path / "a/config.json").read_text() == stored
+    with pytest.raises(PreceptorError, match=rf"{role}\.name was .*{role}\.sha256 was"):
+        train(vector_task(), **{role: "../zoo/other"}, resume=True, **common)
 
 
 def test_the_whole_disk_full_story(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

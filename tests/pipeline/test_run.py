@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -162,6 +163,16 @@ def test_the_last_training_goes_on_where_it_was_interrupted(zoo, tmp_path, monke
     monkeypatch.setattr(Attempt, "on", on)
     again = run(zoo, task, out=tmp_path / "r", resume=True, **call)
     assert (again.accuracy, again.verdict) == (whole.accuracy, whole.verdict)
+
+
+def test_a_run_goes_on_from_another_folder(zoo, tmp_path, monkeypatch):
+    task, call = blobs("abcd", seed=7), {"student": "mlp-8", "method": "sinkhorn", "report": False, **RECIPE}
+    whole = run(zoo, task, out=tmp_path / "r", **call)
+    monkeypatch.chdir(tmp_path)
+    again = run(os.path.relpath(zoo.url), task, out="r", resume=True, **call)
+    assert (again.accuracy, again.verdict) == (whole.accuracy, whole.verdict)
+    config = json.loads((tmp_path / "r" / "from-same" / "config.json").read_text())
+    assert config["teacher"]["from"] == f"{zoo.url}/same"
 
 
 def test_where_labels_are_many_nothing_is_trained_twice(zoo, tmp_path):

@@ -23,6 +23,7 @@ from preceptor.files import check_can_write, remove_leftovers, write_atomically
 
 # What may differ between a run and its resumption without changing what is computed.
 _CIRCUMSTANCES = frozenset({"versions", "command", "commit", "created", "hardware", "processes"})
+_SPELLINGS = frozenset({"teacher.from", "start_from.from"})  # a teacher's name and sha256 say which it is
 ROUNDING = 1e-6  # relative: so far apart may the same statistics come out another time
 _NEEDED = frozenset({"arch", "classes", "input_shape", "mean", "std", "method"})  # to build its network again
 
@@ -55,8 +56,12 @@ class RunFolder:
         """Whether a run was begun here."""
         return self.config_file.exists()
 
-    def prepare(self, config: Mapping[str, Any], *, resume: bool) -> None:
-        """Make the folder for a run with `config`, or check that the run in it is the same."""
+    def prepare(self, config: dict[str, Any], *, resume: bool) -> dict[str, Any]:
+        """Make the folder for a run with `config`, or check that the run in it is the same.
+
+        Returns:
+            The configuration of the run: `config`, or that with which the run in the folder began.
+        """
         if self.exists:
             if not resume:
                 raise PreceptorError(
@@ -64,10 +69,11 @@ class RunFolder:
                 )
             self._check_same(config)
             remove_leftovers(self.path)
-            return
+            return self.read_config()
         with self.writing("config.json"):
             self.path.mkdir(parents=True, exist_ok=True)
             check_can_write(self.config_file)
+        return config
 
     def begin(self, config: Mapping[str, Any]) -> None:
         """Write config.json, with which a run begins; that of one that goes on stays as it is."""
@@ -91,7 +97,7 @@ class RunFolder:
         differing = [
             f"{key} was {_short(old.get(key))} and is {_short(new.get(key))}"
             for key in sorted({*old, *new})
-            if old.get(key) != new.get(key) and key.split(".")[0] not in _CIRCUMSTANCES
+            if old.get(key) != new.get(key) and not {key, key.split(".")[0]} & (_CIRCUMSTANCES | _SPELLINGS)
         ]
         if differing:
             raise PreceptorError(

@@ -86,8 +86,8 @@ class Session:
         context = make_context(task, task.train, data, network, normalise, teacher, self.seed)
         seen = task.train if self.unlabelled is None else beside(task.train, self.unlabelled)
         self._check(context, len(seen))
-        config = self._config(network, spec, teacher)
-        finished = on_first_process(self.fabric, lambda: self._open(config, resume))
+        asked = self._config(network, spec, teacher)
+        config, finished = on_first_process(self.fabric, lambda: self._open(asked, resume))
         if finished is not None:
             assert self.folder is not None
             return read_result(self.folder, finished, network, config)
@@ -172,11 +172,10 @@ class Session:
             **circumstances(self.fabric.device, self.fabric.world_size),
         }
 
-    def _open(self, config: dict[str, Any], resume: bool) -> dict[str, Any] | None:
+    def _open(self, config: dict[str, Any], resume: bool) -> tuple[dict[str, Any], dict[str, Any] | None]:
         if self.folder is None:
-            return None
-        self.folder.prepare(config, resume=resume)
-        return self.folder.read_result()
+            return config, None
+        return self.folder.prepare(config, resume=resume), self.folder.read_result()
 
     def _job(
         self,
