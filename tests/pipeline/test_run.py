@@ -13,7 +13,8 @@ from preceptor.core import PreceptorError
 from preceptor.data.unlabelled import epochs_alone
 from preceptor.distill.recipe import RECIPES
 from preceptor.distill.saved_run import load_run, score_run
-from preceptor.pipeline.trials import Attempt
+from preceptor.pipeline import _best
+from preceptor.pipeline.trials import Attempt, Trial
 from tests.pipeline.blobs import RECIPE, blobs
 
 
@@ -53,7 +54,7 @@ def test_of_several_methods_the_best_on_validation_is_kept(zoo, tmp_path, monkey
     assert "sinkhorn and sinkhorn+probe are both tried" in said[1]
     assert [(t.teacher, t.method) for t in result.trials] == [
         (None, "none"), ("same", "sinkhorn"), ("same", "sinkhorn+probe")]  # fmt: skip
-    best = max(result.trials, key=lambda one: (one.validation_accuracy, one.teacher is not None))
+    best = max(result.trials, key=lambda one: one.validation_accuracy)
     assert (result.teacher, result.method) == (best.teacher, best.method)
     assert any(f"kept the student of same by {best.method}:" in sentence for sentence in result.verdict)
     options = [
@@ -69,7 +70,7 @@ def test_of_several_methods_the_best_on_validation_is_kept(zoo, tmp_path, monkey
 
 
 @pytest.mark.parametrize(("teacher", "method"), [("same", "sinkhorn"), ("other", "sinkhorn+probe")])
-def test_where_held_out_data_do_not_decide_the_method_that_suits_the_teacher_is_kept(
+def test_where_held_out_data_do_not_decide_the_plain_student_is_kept_and_said_so(
     zoo, tmp_path, teacher, method
 ):
     """At learning rate 0 all students are the same."""
@@ -79,7 +80,24 @@ def test_where_held_out_data_do_not_decide_the_method_that_suits_the_teacher_is_
     )  # fmt: skip
     assert len(result.trials) == 3
     assert len({trial.validation_accuracy for trial in result.trials}) == 1
-    assert (result.teacher, result.method) == (teacher, method)
+    assert (result.teacher, result.method) == (None, "none")
+    sentence = (
+        f"no teacher was better: on validation data the best of them ({teacher} by {method}) ends level with the "
+        f"plain student, which is kept; it reaches {100 * result.accuracy:.1f} % on the test split"
+    )
+    assert result.verdict[-1] == sentence
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "kept"), [((0.5, 0.5, 0.5), 0), ((0.5, 0.7, 0.7), 1), ((0.5, 0.6, 0.7), 2)]
+)
+def test_at_a_draw_the_earlier_is_kept(accuracies, kept, tmp_path):
+    """The plain student before all others, then the better ranked teacher, then the method that suits it."""
+    trials = [
+        Trial(None if place == 0 else f"teacher {place}", accuracy, tmp_path, None)
+        for place, accuracy in enumerate(accuracies)
+    ]
+    assert _best(trials) is trials[kept]
 
 
 def test_the_test_split_decides_nothing(zoo, tmp_path):

@@ -54,8 +54,9 @@ def run(
     """Rank the teachers of a zoo for a task and distil the best into a student (Alg. 1).
 
     A part of the training set is held out. The plain student and one student for each of the `top` teachers and each
-    method are trained on the rest; the best on the held-out part is kept. So a teacher that harms is found out and left
-    aside, and the result says so. The test split decides nothing: it is read once, at the end.
+    method are trained on the rest; the best on the held-out part is kept, at a draw the plain one. So a teacher that does
+    not help is found out and left aside, and the result says so. The test split decides nothing: it is read once, at the
+    end.
 
     Args:
         zoo: The teachers.
@@ -169,8 +170,8 @@ def _distil(
 
 
 def _best(trials: Sequence[Trial]) -> Trial:
-    """The best on validation data; where it draws with the plain student, the one that had a teacher."""
-    return max(trials, key=lambda one: (one.validation_accuracy, one.teacher is not None))
+    """The best on validation data; at a draw the earlier one: the plain student, then the better ranked teacher."""
+    return max(trials, key=lambda one: one.validation_accuracy)
 
 
 def _last_trainings(

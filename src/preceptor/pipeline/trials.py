@@ -115,7 +115,7 @@ def choose_methods(
 
 
 def in_order(ways: Sequence[Way], known: Sequence[str], classes: Sequence[str]) -> list[Way]:
-    """The method first that suits a teacher of the `known` classes: it is kept where held-out data do not decide."""
+    """The method first that suits a teacher of the `known` classes: where several draw, the first is kept."""
     first = METHODS_TRIED[0 if set(classes) <= set(known) else 1]
     return sorted(ways, key=lambda way: way.method != first)
 

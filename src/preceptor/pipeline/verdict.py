@@ -74,9 +74,10 @@ def outcome(kept: Trial, trials: Sequence[Trial], accuracy: float, baseline: flo
     ours, alone = 100 * accuracy, 100 * baseline
     if kept.teacher is None:
         again = "trained once more on all labels it" if refit else "it"
+        helped, ends = ("was better", "level with") if gap == 0 else ("helped", f"{-gap:.1f} points below")
         return [
-            f"no teacher helped: on validation data the best of them ({_named(best, trials)}) ends {-gap:.1f} points "
-            f"below the plain student, which is kept; {again} reaches {alone:.1f} % on the test split"
+            f"no teacher {helped}: on validation data the best of them ({_named(best, trials)}) ends {ends} the plain "
+            f"student, which is kept; {again} reaches {alone:.1f} % on the test split"
         ]
     again = "both trained once more on all labels, " if refit else ""
     sentences = [
