@@ -152,6 +152,26 @@ def test_with_few_labels_the_kept_student_learns_once_more_from_all_of_them(
     assert (once_more.accuracy, once_more.verdict) == (result.accuracy, result.verdict)
 
 
+def test_with_patience_the_last_training_has_all_labels_and_the_epochs_of_the_best_weights(zoo, tmp_path):
+    task = blobs("abcd", seed=7)
+    options = {"student": "mlp-8", "method": "sinkhorn", "report": False, **RECIPE, "epochs": 12}
+    call = {"out": tmp_path / "r", "patience": 2, "validation_fraction": 0.25, **options}
+    result = run(zoo, task, **call)
+    for trial in result.trials if result.teacher else result.trials[:1]:
+        watched = [record["validation_accuracy"] for record in trial.result.history]
+        best = watched.index(max(watched)) + 1
+        assert best < len(watched) < 12, "the trial stopped early, so that there is something to see"
+        last = tmp_path / "r" / "all-labels" / trial.path.name
+        recipe = json.loads((last / "config.json").read_text())["recipe"]
+        assert (recipe["patience"], recipe["epochs"]) == (0, best)
+        records = [json.loads(line) for line in (last / "log.jsonl").read_text().splitlines()]
+        assert [record["step"] for record in records] == [3 * epoch for epoch in range(1, best + 1)], (
+            "of 96 samples"
+        )
+    again = run(zoo, task, resume=True, **call)
+    assert (again.accuracy, again.verdict) == (result.accuracy, result.verdict)
+
+
 def test_beside_unlabelled_samples_the_plain_student_has_as_many_steps_in_both_trainings(zoo, tmp_path):
     task, more = blobs("abcd", seed=7), blobs("abcd", seed=8, per_class=60).train
     options = {"student": "mlp-8", "report": False, "method": "sinkhorn", **RECIPE}

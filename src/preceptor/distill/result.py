@@ -38,6 +38,14 @@ class Result:
         """Whether the distilled student ended below the plain one."""
         return self.baseline_accuracy is not None and self.accuracy < self.baseline_accuracy
 
+    @property
+    def epochs(self) -> int:
+        """How many the weights have seen: all, or with patience those up to the best on the validation split."""
+        if not self.config["recipe"]["patience"]:
+            return len(self.history)
+        watched = [record["validation_accuracy"] for record in self.history]
+        return watched.index(max(watched)) + 1
+
     def _repr_html_(self) -> str:
         """What a notebook shows: accuracy against the baseline, what was trained, and the curve."""
         from preceptor.notebook import curve, paragraphs, table

@@ -54,9 +54,9 @@ def run(
     """Rank the teachers of a zoo for a task and distil the best into a student (Alg. 1).
 
     A part of the training set is held out. The plain student and one student for each of the `top` teachers and each
-    method are trained on the rest; the best on the held-out part is kept, at a draw the plain one. So a teacher that does
-    not help is found out and left aside, and the result says so. The test split decides nothing: it is read once, at the
-    end.
+    method are trained on the rest; the best on the held-out part is kept, at a draw the plain one. So a teacher that
+    does not help is found out and left aside, and the result says so. The test split decides nothing: it is read once,
+    at the end.
 
     Args:
         zoo: The teachers.
@@ -72,7 +72,8 @@ def run(
             plain student a short one is trained, and the better counts: teachers must not gain by spoiling it.
         validation: The share of each training class that is held out; of a class with a single sample, none.
         refit: Train the kept student and the plain one once more, on all labels, when the choice is made; by default
-            where there are fewer than 100 training images a class.
+            where there are fewer than 100 training images a class. With patience they then train for as many epochs
+            as their best weights had, on all labels, without stopping early.
         seed: Decides the held-out part, weights, data order and augmentation.
         device: "auto", "cpu", "cuda", …
         resume: Go on with an interrupted run in `out`.
@@ -188,7 +189,9 @@ def _last_trainings(
     notify("training once more, on all labels: the kept student, and the plain one to compare with")
     # Evaluated at the end only: until then nothing looks at the test split.
     return {
-        one.folder: one.on(plan.task, folder / "all-labels", evaluate_every=NEVER)
+        one.folder: one.without_stop(found[one.folder].result).on(
+            plan.task, folder / "all-labels", evaluate_every=NEVER
+        )
         for one in (*taught, *plan.alone(plan.task))
         if one.folder in found
     }

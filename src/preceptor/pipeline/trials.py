@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -61,6 +61,18 @@ class Attempt:
         path = parent / self.folder
         result = self.how(task=task, out=path, method=self.method, **self.options, **more)
         return Trial(self.teacher, result.accuracy, path, result, self.method)
+
+    def without_stop(self, trial: Result) -> Self:
+        """The same without early stopping, which would hold labels back, for as many epochs as the trial's weights saw.
+
+        The learning rate falls to its end over these epochs, and so does what a method makes of its progress. The
+        trial's best weights came before its schedule had ended; but a schedule is cut for the length of a training, and
+        one that broke off halfway would leave the student at a rate that no recipe ends with. All trainings of a method
+        of several take the last one's epochs.
+        """
+        if not trial.config["recipe"]["patience"]:
+            return self
+        return replace(self, options={**self.options, "patience": 0, "epochs": trial.epochs})
 
 
 @dataclass(frozen=True)
