@@ -13,6 +13,7 @@ import typer
 from PIL import Image
 
 import preceptor.cli
+from preceptor.cli.task import read_task
 from preceptor.cli.train import distill, parse_options, train
 from preceptor.cli.use import export, predict
 from preceptor.zoo import Zoo
@@ -142,7 +143,7 @@ def test_a_broken_image_among_good_ones_stops_or_is_left_out_and_named(call, tmp
     for name in ("cat", "dog", "čeština", "x" * 120):
         (tmp_path / "photos" / name).mkdir(parents=True)
         for index in range(4):
-            pixels = np.full((8, 8, 3), 40 * index, dtype=np.uint8)
+            pixels = np.full((8, 8, 3), 40 * index + len(name), dtype=np.uint8)
             Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{index}.jpg")
     broken = tmp_path / "photos/cat/0.jpg"
     broken.write_bytes(broken.read_bytes()[:100])
@@ -154,6 +155,31 @@ def test_a_broken_image_among_good_ones_stops_or_is_left_out_and_named(call, tmp
     assert status == 0
     assert err == "left out, cannot be read: cat/0.jpg\n"
     assert json.loads(out)["accuracy"] is not None
+
+
+def test_training_images_in_the_test_part_are_told_of_once(call, data: Path, tmp_path: Path) -> None:
+    content = dict(np.load(data))
+    content["test_x"][:3] = content["train_x"][:3]
+    np.savez(tmp_path / "leaky.npz", **content)
+    line = ("--epochs", 1, "--device", "cpu", "--json")
+    status, out, err = call("train", tmp_path / "leaky.npz", "--arch", "cnn-2", *line)
+    assert status == 0
+    assert err.startswith("3 of the 40 test images (7.5 %) are in the training part as well")
+    assert err.count("\n") == 1
+    assert json.loads(out)["accuracy"] is not None
+    assert call("distill", data, "--method", "none", "--student", "cnn-2", *line)[2] == ""
+    assert call("distill", tmp_path / "leaky.npz", "--method", "none", "--student", "cnn-2", *line)[2] == err
+
+
+def test_under_torchrun_only_the_first_process_speaks(
+    data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    content = dict(np.load(data))
+    np.savez(data, **{**content, "test_x": content["train_x"], "test_y": content["train_y"]})
+    for rank, tested, lines in (("1", True, 0), ("0", True, 1), ("0", False, 0)):
+        monkeypatch.setenv("RANK", rank)
+        read_task(str(data), None, None, "fail", tested=tested)
+        assert capsys.readouterr().err.count("\n") == lines
 
 
 def test_a_name_that_the_zoo_cannot_take_is_told_before_training(call, data: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -28,6 +29,11 @@ def say(text: str = "") -> None:
 def emit_json(value: Any) -> None:
     """The one JSON document of a ``--json`` call, on standard output."""
     typer.echo(json.dumps(value, indent=2, default=str))
+
+
+def first_process() -> bool:
+    """Under torchrun only the first process speaks."""
+    return int(os.environ.get("RANK", "0")) == 0
 
 
 def terminal_width() -> int | None:

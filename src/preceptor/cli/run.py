@@ -82,9 +82,9 @@ def run(
 
     options = ({} if image_size is None else {"image_size": image_size}) | parse_options(option or [])
     result = run_pipeline(
-        zoo, read_task(data, classes, window, on_bad_image), student=student, out=out, method=method or None,
-        metrics=tuple(metric or DEFAULT_METRICS), top=top, recipe=recipe, validation=validation, refit=refit, seed=seed,
-        device=device, resume=resume, report=report, trust_code=trust_code,
+        zoo, read_task(data, classes, window, on_bad_image, tested=True), student=student, out=out,
+        method=method or None, metrics=tuple(metric or DEFAULT_METRICS), top=top, recipe=recipe, validation=validation,
+        refit=refit, seed=seed, device=device, resume=resume, report=report, trust_code=trust_code,
         unlabelled=read_more(unlabelled, on_bad_image), notify=(lambda text: None) if json else say, **options,
     )  # fmt: skip
     if json:

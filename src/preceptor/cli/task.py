@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from preceptor.cli.console import first_process
+
 if TYPE_CHECKING:
     from preceptor.data.split import Split
     from preceptor.data.task import Task
@@ -34,15 +36,25 @@ def read_more(unlabelled: str | None, on_bad_image: str) -> Split | None:
     return samples
 
 
-def read_task(data: str, classes: str | None, window: str | None, on_bad_image: str) -> Task:
-    """The task; images that were left out are named on standard error."""
+def read_task(
+    data: str, classes: str | None, window: str | None, on_bad_image: str, *, tested: bool = False
+) -> Task:
+    """The task; images that were left out are named on standard error.
+
+    Where an accuracy on its test part is going to be `tested`, so is the number of training images that are in it.
+    """
     from preceptor.data.task import Task
 
     task = Task(data, classes=classes, window=window, on_bad_image=on_bad_image)
     _name_bad(task.bad_images)
+    if tested and first_process():
+        from preceptor.data.repeats import repeated
+
+        for sentence in repeated(task.train, task.test):
+            typer.echo(sentence, err=True)
     return task
 
 
 def _name_bad(paths: Sequence[str]) -> None:
-    for path in paths:
+    for path in paths if first_process() else ():
         typer.echo(f"left out, cannot be read: {path}", err=True)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from preceptor.cli.console import emit_json, say
+from preceptor.cli.console import emit_json, first_process, say
 from preceptor.cli.task import Classes, OnBadImage, Unlabelled, Window, read_more, read_task
 from preceptor.core import PreceptorError
 
@@ -130,13 +129,13 @@ def train(
 
     if zoo is not None and name is not None:
         _check_free(zoo, name)
-    task = read_task(data, classes, window, on_bad_image)
+    task = read_task(data, classes, window, on_bad_image, tested=True)
     result = run_training(
         task, student=arch, start_from=start_from, recipe=recipe, out=out, seed=seed, resume=resume, device=device,
         compile=compile_networks, graphs=graphs, tensorboard=tensorboard, checkpoint_every=checkpoint_every,
         write_centers=zoo is not None, **overrides,
     )  # fmt: skip
-    if _first_process():
+    if first_process():
         card = None
         if zoo is not None and name is not None:
             card = _register(zoo, name, str(out))
@@ -204,13 +203,13 @@ def distill(
 
     trusted = load_teacher(teacher, trust_code=True) if teacher is not None and trust_code else teacher
     result = run_distillation(
-        student, read_task(data, classes, window, on_bad_image), trusted, method, out, recipe=recipe, seed=seed,
-        resume=resume, unlabelled=read_more(unlabelled, on_bad_image),
+        student, read_task(data, classes, window, on_bad_image, tested=True), trusted, method, out, recipe=recipe,
+        seed=seed, resume=resume, unlabelled=read_more(unlabelled, on_bad_image),
         with_baseline=with_baseline, cache_teacher=cache_teacher, device=device, compile=compile_networks,
         graphs=graphs, tensorboard=tensorboard, checkpoint_every=checkpoint_every,
         **{**overrides, **parse_options(option or [])},
     )  # fmt: skip
-    if _first_process():
+    if first_process():
         _show(result, as_json, {})
 
 
@@ -252,11 +251,6 @@ def _register(zoo: str, name: str, out: str) -> Card:
         raise PreceptorError(
             f"the model is trained and lies in {out}, but is no teacher yet: {reason}; then register it with: {command}"
         ) from error
-
-
-def _first_process() -> bool:
-    """Under torchrun only the first process speaks."""
-    return int(os.environ.get("RANK", "0")) == 0
 
 
 def _show(result: Result, as_json: bool, more: dict[str, Any]) -> None:

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from preceptor.core import PreceptorError
+from preceptor.data.identity import identity
 from preceptor.data.images import decode, read_bytes
 from preceptor.files import explain, write_atomically
 
-SCHEMA = 3
+SCHEMA = 4
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class ImageFile:
     name: str  # path relative to the folder, with forward slashes
     size: int
     sha256: str
+    identity: str  # of what it shows; empty where it cannot be read
     shape: tuple[int, int, int] | None  # (C, H, W); None where it cannot be read
     problem: str = ""
 
@@ -61,21 +63,23 @@ def _stamp(stat: os.stat_result) -> list[int]:
     return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]
 
 
-def _inspect(path: Path, name: str) -> tuple[str, tuple[int, ...] | None, str]:
+def _inspect(path: Path, name: str) -> tuple[str, str, tuple[int, ...] | None, str]:
+    """Hash of the file, identity and shape of the image, or why it cannot be read."""
     digest = ""
     try:
         content = read_bytes(path)
         digest = hashlib.sha256(content).hexdigest()
-        return digest, decode(content, name).shape, ""
+        pixels = decode(content, name)
+        return digest, identity(pixels), pixels.shape, ""
     except PreceptorError as error:
-        return digest, None, str(error)
+        return digest, "", None, str(error)
     except OSError as error:
-        return digest, None, explain(error)
+        return digest, "", None, explain(error)
 
 
 def _as_file(name: str, entry: list) -> ImageFile:
-    stamp, digest, shape, problem = entry
-    return ImageFile(name, stamp[0], digest, None if shape is None else tuple(shape), problem)
+    stamp, digest, shown, shape, problem = entry
+    return ImageFile(name, stamp[0], digest, shown, None if shape is None else tuple(shape), problem)
 
 
 def _recall(memory: Path) -> dict[str, list]:
@@ -84,7 +88,7 @@ def _recall(memory: Path) -> dict[str, list]:
         stored = json.loads(memory.read_text(encoding="utf-8"))
         entries = stored["files"] if stored["schema"] == SCHEMA else {}
         # What could not be opened has no hash: the next scan tries again, as a right may have been given since.
-        return {name: entry for name, entry in entries.items() if len(entry) == 4 and entry[1]}
+        return {name: entry for name, entry in entries.items() if len(entry) == 5 and entry[1]}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
 

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from preceptor.data.identity import identity
 from preceptor.data.images import decode, read_bytes
 from preceptor.data.scan import ImageFile
 
@@ -31,6 +32,9 @@ class Store(Protocol):
     def identify(self, rows: np.ndarray, digest: hashlib._Hash) -> None:
         """Feed what makes these samples what they are into a hash."""
 
+    def identity(self, row: int) -> str:
+        """What tells this sample from others, the same wherever it is kept."""
+
     def path(self, row: int) -> str | None:
         """Where a sample's file lies."""
 
@@ -49,6 +53,10 @@ class ArrayStore:
     def load(self, row: int) -> np.ndarray:
         """One row."""
         return self.array[row]
+
+    def identity(self, row: int) -> str:
+        """Of the values."""
+        return identity(self.array[row])
 
     def identify(self, rows: np.ndarray, digest: hashlib._Hash) -> None:
         """The values themselves."""
@@ -76,6 +84,10 @@ class ListStore:
     def load(self, row: int) -> np.ndarray:
         """One image."""
         return self.images[row]
+
+    def identity(self, row: int) -> str:
+        """Of the values."""
+        return identity(self.images[row])
 
     def identify(self, rows: np.ndarray, digest: hashlib._Hash) -> None:
         """The values themselves."""
@@ -116,6 +128,12 @@ class FileStore:
             self._kept[row] = pixels
         return pixels
 
+    def identity(self, row: int) -> str:
+        """Of the image as it is seen, known from the scan unless a colour image is seen in grey."""
+        shape = self.files[row].shape
+        grey = shape is not None and shape[0] > self.channels
+        return identity(self.load(row)) if grey else self.files[row].identity
+
     def identify(self, rows: np.ndarray, digest: hashlib._Hash) -> None:
         """Relative paths, sizes and hashes of the files, and whether they are read as grey or colour."""
         digest.update(f"{self.channels} channels\n".encode())
@@ -145,6 +163,7 @@ class Split:
         known = self.rows[:1] if isinstance(store, ArrayStore) else self.rows
         self._shapes = sorted({store.shape(int(row)) for row in known})
         self._fingerprint: str | None = None
+        self._identities: list[str] | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -193,6 +212,13 @@ class Split:
             self.store.identify(self.rows, digest)
             self._fingerprint = digest.hexdigest()
         return self._fingerprint
+
+    @property
+    def identities(self) -> list[str]:
+        """What tells one sample from another: equal for the same picture in a file, saved again, or in an array."""
+        if self._identities is None:
+            self._identities = [self.store.identity(int(row)) for row in self.rows]
+        return self._identities
 
     def load(self, indices: Sequence[int] | np.ndarray | Tensor | slice) -> Tensor | list[Tensor]:
         """Samples as tensors on the CPU.

@@ -49,10 +49,7 @@ def beside(labelled: Split, unlabelled: Split) -> Split:
     """Both in one split; labelled samples come so often that they are about half of what an epoch sees."""
     if not len(unlabelled):
         raise PreceptorError("there are no unlabelled samples; leave them out or name where some lie")
-    if isinstance(unlabelled.store, FileStore) and labelled.channels is not None:
-        # Files can be decoded as grey or as colour: as the labelled ones are.
-        store = FileStore(unlabelled.store.root, unlabelled.store.files, labelled.channels)
-        unlabelled = Split(store, unlabelled.labels, unlabelled.rows)
+    unlabelled = _seen_beside(labelled, unlabelled)
     if (labelled.kind, labelled.channels) != (unlabelled.kind, unlabelled.channels):
         raise PreceptorError(
             f"the unlabelled samples are {_described(unlabelled)} and the labelled ones {_described(labelled)}; "
@@ -77,10 +74,9 @@ def epochs_alone(epochs: int, labelled: Split, unlabelled: Split) -> int:
 
 
 def overlaps(unlabelled: Split, train: Split, test: Split) -> list[str]:
-    """What to tell of unlabelled samples that the task has as well; files are compared with files only."""
-    known = _contents(unlabelled)
+    """What to tell of unlabelled samples that the task has as well."""
     count = len(unlabelled)
-    in_train, in_test = (sum(map(set(_contents(part)).__contains__, known)) for part in (train, test))
+    in_train, in_test = (int(_among(unlabelled, part).sum()) for part in (train, test))
     told = []
     if in_train:
         told.append(
@@ -96,19 +92,22 @@ def overlaps(unlabelled: Split, train: Split, test: Split) -> list[str]:
 
 def without(unlabelled: Split, held: Split) -> Split:
     """The unlabelled samples that are not among those which are held out to judge by."""
-    judging = set(_contents(held))
-    return unlabelled.select([k for k, known in enumerate(_contents(unlabelled)) if known not in judging])
+    return unlabelled.select(np.flatnonzero(~_among(unlabelled, held)))
 
 
-def _contents(split: Split) -> list[str]:
-    """What tells one sample from another: the hash of its file where it has one, else that of its values."""
-    if isinstance(split.store, FileStore):
-        return [split.store.files[int(row)].sha256 for row in split.rows]
-    return [_hashed(split.pixels(place)) for place in range(len(split))]
+def _among(unlabelled: Split, labelled: Split) -> np.ndarray:
+    """(N,) bool: which of the unlabelled samples are labelled ones as well."""
+    known = set(labelled.identities)
+    found = _seen_beside(labelled, unlabelled).identities
+    return np.fromiter((one in known for one in found), dtype=bool, count=len(found))
 
 
-def _hashed(values: np.ndarray) -> str:
-    return hashlib.sha256(repr(values.shape).encode() + values.tobytes()).hexdigest()
+def _seen_beside(labelled: Split, unlabelled: Split) -> Split:
+    """The unlabelled samples with the channels of the labelled ones: files can be decoded as grey or as colour."""
+    store = unlabelled.store
+    if not isinstance(store, FileStore) or labelled.channels in (None, store.channels):
+        return unlabelled
+    return Split(FileStore(store.root, store.files, labelled.channels), unlabelled.labels, unlabelled.rows)
 
 
 def _repeats(labelled: Split, unlabelled: Split) -> int:
@@ -147,6 +146,11 @@ class _Joined:
         """One sample."""
         split, place = self._at(row)
         return split.pixels(place)
+
+    def identity(self, row: int) -> str:
+        """Of one sample, as in its own split."""
+        split, place = self._at(row)
+        return split.identities[place]
 
     def identify(self, rows: np.ndarray, digest: hashlib._Hash) -> None:
         """Which rows, and both parts."""
