@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -78,8 +78,12 @@ class RunFolder:
     def begin(self, config: Mapping[str, Any]) -> None:
         """Write config.json, with which a run begins; that of one that goes on stays as it is."""
         if not self.exists:
-            with self.writing("config.json"):
-                write_atomically(self.config_file, _json(config))
+            self.write_config(config)
+
+    def write_config(self, config: Mapping[str, Any]) -> None:
+        """Write config.json."""
+        with self.writing("config.json"):
+            write_atomically(self.config_file, _json(config))
 
     def as_begun(self, spec: InputSpec) -> InputSpec:
         """`spec` with the mean and deviation that the run in this folder began with, where only rounding parts them.
@@ -137,6 +141,12 @@ class RunFolder:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
+
+    def write_log(self, records: Iterable[Mapping[str, Any]]) -> None:
+        """Write log.jsonl as a whole."""
+        lines = "".join(json.dumps(record, allow_nan=False) + "\n" for record in records)
+        with self.writing("log.jsonl"):
+            write_atomically(self.log_file, lines.encode())
 
     def log_size(self) -> int:
         """Bytes in the log, noted in a checkpoint so that resuming can cut off what came after it."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from preceptor.distill.devices import resolve_device
 from preceptor.distill.saved_run import score_run
 from preceptor.files import check_can_write, write_atomically
 from preceptor.metrics import DEFAULT_METRICS
+from preceptor.pipeline.kept import put_on_top
 from preceptor.pipeline.plan import Plan
 from preceptor.pipeline.result import PipelineResult
 from preceptor.pipeline.trials import PATIENT, Attempt, Trial
@@ -112,8 +112,8 @@ def run(
 
     kept = _best(trials)
     last = _last_trainings((kept, plain), attempts, plan, folder, notify)
-    tested = {name: score_run(one.path, task, device).accuracy for name, one in last.items()}
-    accuracy, baseline = (tested[one.path.name] for one in (kept, plain))
+    tested = {name: score_run(one.path, task, device) for name, one in last.items()}
+    accuracy, baseline = (tested[one.path.name].accuracy for one in (kept, plain))
     verdict += _said(notify, outcome(kept, trials, accuracy, baseline, plan.refit))
     result = PipelineResult(
         model=last[kept.path.name].result.model, teacher=kept.teacher, method=kept.method, accuracy=accuracy,
@@ -122,7 +122,9 @@ def run(
                 "top": top, "seed": seed, "validation": validation, "refit": plan.refit,
                 "fingerprint": task.fingerprint, "plain": {one.path.name: one.validation_accuracy for one in alone}},
     )  # fmt: skip
-    _keep(result, last[kept.path.name].path, task, report)
+    ends = (last[kept.path.name], tested[kept.path.name], None if kept is plain else baseline)
+    put_on_top(folder, kept, *ends, task)
+    _tell(result, task, report)
     return result
 
 
@@ -197,16 +199,9 @@ def _last_trainings(
     }
 
 
-def _keep(result: PipelineResult, student: Path, task: Task, report: bool) -> None:
-    """Put the kept student's files at the top, so that predict, export and zoo take the folder as a run.
-
-    Beside them lie pipeline.json and the report.
-    """
+def _tell(result: PipelineResult, task: Task, report: bool) -> None:
+    """Put pipeline.json and the report beside the kept student's files."""
     folder = result.path
-    for name in ("model.safetensors", "config.json", "result.json", "log.jsonl"):
-        beside = folder / f".{name}.part"
-        shutil.copyfile(student / name, beside)
-        os.replace(beside, folder / name)
     write_atomically(folder / "pipeline.json", json.dumps(result.to_json(), indent=2).encode())
     if report:
         from preceptor.report import write_report

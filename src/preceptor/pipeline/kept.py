@@ -1,0 +1,55 @@
+"""The kept student's files at the top of a run's folder: a run of its own, judged by the test split."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from preceptor.data import Task
+from preceptor.distill.evaluate import Evaluation
+from preceptor.distill.run_folder import RunFolder
+from preceptor.files import write_atomically
+from preceptor.pipeline.trials import Trial
+
+
+def put_on_top(
+    folder: Path, kept: Trial, last: Trial, found: Evaluation, baseline: float | None, task: Task
+) -> None:
+    """Write what predict, export and zoo read of a run, so that they take `folder` for one.
+
+    Args:
+        folder: Of the whole run.
+        kept: The trial that was chosen.
+        last: Its student's last training: the trial itself, or the one on all labels.
+        found: How that student does on the test split.
+        baseline: Accuracy of the plain student there; None where that is the one.
+        task: With all its labels.
+    """
+    student, top = RunFolder(last.path), RunFolder(folder)
+    config, result, log = student.read_config(), student.read_result() or {}, student.read_log()
+    data = {"name": task.name, "fingerprint": task.fingerprint, "train": config["data"]["train"]}
+    if last is kept:  # the test split of a trial is what was held out
+        data["validation"] = config["data"]["test"]
+        log = [_on_held_out(record) for record in log]
+    result |= {
+        "accuracy": found.accuracy,
+        "baseline_accuracy": baseline,
+        "below_baseline": baseline is not None and found.accuracy < baseline,
+        "validation_accuracy": kept.validation_accuracy,  # by which it was chosen
+        "per_class_accuracy": dict(zip(task.classes, found.per_class_accuracy, strict=True)),
+        "confusion": [list(row) for row in found.confusion],
+        "history": {**result["history"], "last": log[-1]},
+    }
+    write_atomically(top.model_file, student.model_file.read_bytes())
+    top.write_config({**config, "data": {**data, "test": len(task.test)}})
+    top.write_log(log)
+    top.write_result(result)
+
+
+def _on_held_out(record: Mapping[str, Any]) -> dict[str, Any]:
+    """An epoch's record with the name of the split that it was judged by."""
+    return {
+        f"validation_{name.removeprefix('test_')}" if name.startswith("test_") else name: value
+        for name, value in record.items()
+    }
