@@ -23,7 +23,7 @@ from preceptor.distill.recipe import Recipe, resolve_recipe
 from preceptor.distill.train import train
 from preceptor.files import write_atomically
 from preceptor.models import build
-from preceptor.rank.journal import digest
+from preceptor.rank.journal import digest, teacher_hash
 from preceptor.zoo import Preprocessing, Teacher
 
 SINGLE, EXACT = "sinkhorn-single", "sinkhorn-exact"
@@ -85,7 +85,7 @@ def student_logits(
         seed: of its training.
         teacher: whom it learns from by the ``sinkhorn`` method; None for the plain student.
     """
-    source = None if teacher is None else teacher.card.weights_hash
+    source = None if teacher is None else teacher_hash(teacher.card)
     key = digest({"task": task.fingerprint, "seed": seed, "teacher": source, **student.describe()})
     folder = Path(cache) / "students" / key[:32]
     folder.mkdir(parents=True, exist_ok=True)

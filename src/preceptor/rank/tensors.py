@@ -25,7 +25,8 @@ def load_tensors(
 ) -> tuple[Arguments, float]:
     """What metrics take, on the task's training split, and the seconds of loading and forward pass.
 
-    Where the cache has the features and the head, the teacher itself is not loaded.
+    Where the cache has the features and the head, the teacher itself is not loaded, unless code of its own has
+    to show first that it still gives them.
     """
     start = time.perf_counter()
     store = FeatureCache(cache)
@@ -34,7 +35,7 @@ def load_tensors(
     known = cast(Teacher, SimpleNamespace(card=card))
     outputs = store.get(cache_key(known, task.train, task.fingerprint))
     head = read_arrays(head_file) if outputs is not None else None
-    if outputs is None or head is None:
+    if outputs is None or head is None or card.runs_code:
         teacher = zoo.load(card.name, device=device, trust_code=trust_code)
         outputs = extract(teacher, task.train, fingerprint=task.fingerprint, device=device, cache=store)
         head = _write_head(head_file, teacher)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -28,7 +27,7 @@ from preceptor.zoo.card import (
     check_name,
 )
 from preceptor.zoo.network import TorchNetwork
-from preceptor.zoo.probe import probe_inputs
+from preceptor.zoo.probe import probe_inputs, probe_outputs
 from preceptor.zoo.sources import source_module
 from preceptor.zoo.sources.candidate import Candidate, Request
 from preceptor.zoo.teacher import Teacher
@@ -113,9 +112,8 @@ def _discover(candidate: Candidate, linear_head: bool) -> Any:
 
 
 def _files(candidate: Candidate, network: Any) -> dict[str, bytes]:
-    output = network(probe_inputs(candidate.preprocessing.input_size), maps=False)
     files = dict(candidate.files)
-    files[CHECK_FILE] = to_safetensors({"features": output.features, "logits": output.logits})
+    files[CHECK_FILE] = to_safetensors(probe_outputs(network, candidate.preprocessing.input_size))
     if isinstance(candidate.network, nn.Module):
         files[WEIGHTS_FILE] = to_safetensors(network_tensors(candidate.network))
     else:
@@ -165,10 +163,7 @@ def _with_centers(card: Card, files: dict[str, bytes], source: CentersSource) ->
 
 
 def _records(files: dict[str, bytes]) -> dict[str, FileRecord]:
-    return {
-        name: FileRecord(sha256=hashlib.sha256(data).hexdigest(), size=len(data))
-        for name, data in sorted(files.items())
-    }
+    return {name: FileRecord.of(data) for name, data in sorted(files.items())}
 
 
 def as_preprocessing(value: Preprocessing | dict[str, Any] | None) -> Preprocessing | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self
@@ -54,6 +55,11 @@ class FileRecord(_Record):
 
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     size: Annotated[int, Field(ge=0, le=MAX_FILE_BYTES)]
+
+    @classmethod
+    def of(cls, data: bytes) -> Self:
+        """The record of a file with this content."""
+        return cls(sha256=hashlib.sha256(data).hexdigest(), size=len(data))
 
 
 class Source(_Record):
@@ -136,8 +142,18 @@ class Card(_Record):
 
     @property
     def weights_hash(self) -> str:
-        """The sha256 of the weights: two teachers with the same one and the same head are the same."""
+        """The sha256 of the weights; the same weights in another network are another teacher."""
         return self.files[self.weights_file].sha256
+
+    @property
+    def check_hash(self) -> str:
+        """The sha256 of the recorded outputs: what the network computed from its weights when it was added."""
+        return self.files[CHECK_FILE].sha256
+
+    @property
+    def runs_code(self) -> bool:
+        """Whether loading it runs code of the user's, which may have changed since it was added."""
+        return self.source.kind == "python"
 
 
 def check_classes(classes: tuple[str, ...]) -> tuple[str, ...]:

@@ -84,11 +84,12 @@ def extract(
 
 
 def cache_key(teacher: Teacher, split: Any, fingerprint: str, precision: Precision = "float32") -> str:
-    """What the features depend on: weights, head, preprocessing, data, precision and this code."""
+    """What the features depend on: weights, network, head, preprocessing, data, precision and this code."""
     card = teacher.card
     return FeatureCache.key(
         {
             "weights": card.weights_hash,
+            "network": card.check_hash,  # the same weights under another activation give other features
             "head": [card.head.path, card.head.reduction],
             "preprocessing": card.preprocessing.model_dump(mode="json"),
             "data": fingerprint,

@@ -51,7 +51,7 @@ class TorchNetwork(nn.Module):
             raise PreceptorError(
                 f"the card names layer {(missing or [record.path])[0]!r}, which the network lacks or "
                 "which is not "
-                "linear: the library that builds it has changed; remove the teacher and add it again"
+                "linear: what builds it has changed; restore that, or remove the teacher and add it again"
             )
         with torch.no_grad():
             network(inputs)  # weight norm of the older kind sets its weights in a forward pass only
@@ -61,7 +61,7 @@ class TorchNetwork(nn.Module):
         if not (again - output.logits).abs().max() <= 1e-3 * output.logits.abs().max() + 1e-6:
             raise PreceptorError(
                 f"features @ W.T + b of layer {record.path!r} no longer equals the network's logits: "
-                "the library that builds it has changed; remove the teacher and add it again"
+                "what builds it has changed; restore that, or remove the teacher and add it again"
             )
         return built
 

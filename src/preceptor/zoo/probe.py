@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +18,12 @@ def probe_inputs(input_size: Sequence[int], rows: int = 4, seed: int = 0) -> Ten
     noise = generator.random((rows, *input_size), dtype=np.float32) * 2 - 1
     contrast = np.linspace(0.5, 2.0, rows, dtype=np.float32).reshape(rows, *([1] * len(input_size)))
     return torch.from_numpy(noise * contrast)
+
+
+def probe_outputs(network: Any, input_size: Sequence[int]) -> dict[str, Tensor]:
+    """What is recorded of a `TorchNetwork` or an `OnnxNetwork`: its features and logits of `probe_inputs`."""
+    output = network(probe_inputs(input_size), maps=False)
+    return {"features": output.features, "logits": output.logits}
 
 
 def compare(recorded: dict[str, Tensor], output: ModelOutput, tolerance: float) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from preceptor.core import PreceptorError
 from preceptor.files import explain
-from preceptor.zoo.card import CARD_FILE, CHECK_FILE, Card, check_name, read_card
+from preceptor.zoo.card import CARD_FILE, Card, check_name, read_card
 from preceptor.zoo.limits import MAX_CARD_BYTES, MAX_FILE_BYTES
 from preceptor.zoo.preprocessing import Preprocessing
 from preceptor.zoo.storage import exists_already, open_storage
@@ -157,10 +157,15 @@ class Zoo:
             raise PreceptorError(explain(error)) from error
 
     def load(self, name: str, device: str = "cpu", trust_code: bool = False) -> Teacher:
-        """A teacher ready to run, its files checked against their sums and its numbers against its card."""
-        from preceptor.zoo.loading import load
+        """A teacher ready to run, its files checked against their sums and its numbers against its card.
+
+        A ``python:`` teacher has to repeat the forward pass recorded when it was added, for its code may have
+        changed since.
+        """
+        from preceptor.zoo.loading import check_trust, load
 
         card = self.card(name)
+        check_trust(card, trust_code)  # before weights are read that would be of no use
         return load(card, {file: self._file(card, file) for file in card.files}, trust_code).to(device)
 
     def verify(self, name: str, trust_code: bool = False) -> list[str]:
@@ -169,9 +174,7 @@ class Zoo:
         Checks the card, the sum of every file, that the network loads, and that a forward pass gives the
         outputs recorded when it was added.
         """
-        from preceptor.zoo.loading import load
-        from preceptor.zoo.probe import compare, probe_inputs
-        from preceptor.zoo.weights import parse_safetensors
+        from preceptor.zoo.loading import differences, load
 
         try:
             card = self.card(name)
@@ -186,10 +189,7 @@ class Zoo:
         if problems:
             return problems
         try:
-            teacher = load(card, files, trust_code)
-            inputs = probe_inputs(card.preprocessing.input_size, card.probe.rows, card.probe.seed)
-            recorded = parse_safetensors(files[CHECK_FILE], CHECK_FILE)
-            return compare(recorded, teacher.outputs(inputs, maps=False), card.probe.tolerance)
+            return differences(load(card, files, trust_code), files)
         except PreceptorError as error:
             return [str(error)]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Self
@@ -21,7 +20,7 @@ from preceptor.zoo.card import (
     check_classes,
 )
 from preceptor.zoo.network import TorchNetwork
-from preceptor.zoo.probe import probe_inputs
+from preceptor.zoo.probe import probe_inputs, probe_outputs
 from preceptor.zoo.weights import network_tensors, to_safetensors
 
 
@@ -76,8 +75,10 @@ class Teacher(nn.Module):
     ) -> Self:
         """A teacher out of a network at hand, in no zoo; its head is found and proved as when adding."""
         network = TorchNetwork.discover(module, probe_inputs(preprocessing.input_size))
-        data = to_safetensors(network_tensors(module))
-        record = FileRecord(sha256=hashlib.sha256(data).hexdigest(), size=len(data))
+        files = {
+            WEIGHTS_FILE: to_safetensors(network_tensors(module)),
+            CHECK_FILE: to_safetensors(probe_outputs(network, preprocessing.input_size)),
+        }
         card = Card(
             name=name,
             classes=check_classes(tuple(classes)),
@@ -86,7 +87,7 @@ class Teacher(nn.Module):
             preprocessing=preprocessing,
             source=Source(kind="module", reference=type(module).__name__),
             head=network.record,
-            files={WEIGHTS_FILE: record, CHECK_FILE: record},
+            files={file: FileRecord.of(data) for file, data in files.items()},
             centers_source="classifier",
             created=datetime.now(UTC),
         )

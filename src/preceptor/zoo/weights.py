@@ -80,27 +80,10 @@ def load_strictly(network: nn.Module, state: Mapping[str, Tensor], *, what: str,
     Nothing is ever left at its random start: a head that does not fit is a refusal, not a new head.
     """
     own = network_tensors(network)
-    # Checkpoints from before batch norm counted its batches lack the counters, which eval mode never reads.
-    missing = [name for name in own if name not in state and not name.endswith("num_batches_tracked")]
-    left_over = [name for name in state if name not in own]
-    reshaped = [
-        f"{name} is {tuple(state[name].shape)}, not {tuple(own[name].shape)}"
-        for name in own
-        if name in state and state[name].shape != own[name].shape
-    ]
-    if missing or left_over or reshaped:
-        parts = [
-            f"{label} {_some(names)}"
-            for label, names in (
-                ("missing:", missing),
-                ("left over:", left_over),
-                ("other shapes:", reshaped),
-            )
-            if names
-        ]
+    wrong = misfit(own, state)
+    if wrong:
         raise PreceptorError(
-            f"{what} does not fit {architecture} ({'; '.join(parts)}): nothing is filled in at "
-            "random, so give "
+            f"{what} does not fit {architecture} ({wrong}): nothing is filled in at random, so give "
             "the weights of this architecture and exactly their class names"
         )
     broken = [
@@ -109,6 +92,20 @@ def load_strictly(network: nn.Module, state: Mapping[str, Tensor], *, what: str,
     if broken:
         raise PreceptorError(f"{what} holds numbers that are not finite, in {_some(broken)}")
     network.load_state_dict({**own, **state})
+
+
+def misfit(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> str:
+    """What of `state` is missing, left over or of another shape for a network's tensors; empty for nothing."""
+    # Checkpoints from before batch norm counted its batches lack the counters, which eval mode never reads.
+    missing = [name for name in own if name not in state and not name.endswith("num_batches_tracked")]
+    left_over = [name for name in state if name not in own]
+    reshaped = [
+        f"{name} is {tuple(state[name].shape)}, not {tuple(own[name].shape)}"
+        for name in own
+        if name in state and state[name].shape != own[name].shape
+    ]
+    found = (("missing:", missing), ("left over:", left_over), ("other shapes:", reshaped))
+    return "; ".join(f"{label} {_some(names)}" for label, names in found if names)
 
 
 def _refuse_compressed(path: Path) -> None:

@@ -65,11 +65,11 @@ def _call(reference: str, trust_code: bool) -> nn.Module:
     except (ImportError, AttributeError) as error:
         raise PreceptorError(f"python:{reference} cannot be imported: {error}") from error
     except Exception as error:  # whatever the user's module does while it is imported
-        raise PreceptorError(f"python:{reference} cannot be imported: {_what(error)}; mend it") from error
+        raise PreceptorError(f"python:{reference} cannot be imported: {what(error)}; mend it") from error
     try:
         network = factory()
     except Exception as error:  # likewise
-        raise PreceptorError(f"python:{reference} made no network: {_what(error)}; mend it") from error
+        raise PreceptorError(f"python:{reference} made no network: {what(error)}; mend it") from error
     if not isinstance(network, nn.Module):
         raise PreceptorError(
             f"python:{reference} returned {type(network).__name__}; expected a torch nn.Module"
@@ -77,7 +77,7 @@ def _call(reference: str, trust_code: bool) -> nn.Module:
     return network
 
 
-def _what(error: Exception) -> str:
+def what(error: Exception) -> str:
     """What a user's own code raised, and where."""
     import traceback
 
