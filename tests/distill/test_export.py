@@ -10,6 +10,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from preceptor.core import PreceptorError
+from preceptor.data.task import Task
 from preceptor.distill import export as module
 from preceptor.distill.export import export
 from preceptor.distill.saved_run import load_run, predict, split_probabilities
@@ -39,6 +40,24 @@ def test_the_onnx_file_says_what_the_torch_model_says(run: Path, tmp_path: Path)
     torch.testing.assert_close(torch.from_numpy(logits), expected, rtol=1e-4, atol=1e-4)
     properties = session.get_modelmeta().custom_metadata_map
     assert json.loads(properties["classes"]) == list("abcd")
+    assert (properties["range"], done.takes) == ("[0, 1]", "images (B, 1, 8, 8) in [0, 1]")
+
+
+def test_a_graph_on_vectors_takes_them_raw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    task = vector_task()
+    parts = ((split.load(slice(None)).numpy() * 1e8 + 5e9, split.labels) for split in (task.train, task.test))
+    train(Task.from_arrays(*next(parts), *next(parts)), student="mlp-4", epochs=1, out=tmp_path / "v")
+    saved, compared = load_run(tmp_path / "v"), []
+    difference = module._difference
+    monkeypatch.setattr(module, "_difference", lambda *given: compared.append(given[2]) or difference(*given))
+    done = export(saved, tmp_path / "v.onnx")
+    assert (done.input_shape, done.takes) == ((6,), "raw vectors (B, 6)")
+    assert saved.normalise(compared[0]).abs().max() < 5, "compared on vectors as they are in the data"
+    session = onnxruntime.InferenceSession(tmp_path / "v.onnx", providers=["CPUExecutionProvider"])
+    properties = session.get_modelmeta().custom_metadata_map
+    assert "range" not in properties
+    assert Zoo(tmp_path / "zoo").add(f"onnx:{tmp_path / 'v.onnx'}", name="v").preprocessing.input_size == (6,)
 
 
 def test_a_graph_that_computes_something_else_is_not_written(

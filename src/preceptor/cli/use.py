@@ -46,7 +46,7 @@ def export(
 ) -> None:
     """Write a run's model as ONNX, checked in onnxruntime against the torch model.
 
-    The graph takes images in [0, 1]; the normalisation is inside.
+    The graph takes images in [0, 1], or raw vectors; the normalisation is inside.
 
     Example: preceptor export runs/a model.onnx
     """
@@ -60,6 +60,6 @@ def export(
         })  # fmt: skip
         return
     say(
-        f"{done.path}: opset {done.opset}, input (B, {', '.join(map(str, done.input_shape))}) in [0, 1], "
-        f"differs from torch by {done.largest_difference:.0e} of the largest logit"
+        f"{done.path}: opset {done.opset}, takes {done.takes}, differs from torch by "
+        f"{done.largest_difference:.0e} of the largest logit"
     )

@@ -36,6 +36,12 @@ class Export:
     largest_difference: float  # between logits, in units of the largest one
     input_shape: tuple[int, ...]  # without the batch
 
+    @property
+    def takes(self) -> str:
+        """What goes into the graph, in words."""
+        shape = f"(B, {', '.join(map(str, self.input_shape))})"
+        return f"images {shape} in [0, 1]" if len(self.input_shape) == 3 else f"raw vectors {shape}"
+
 
 class _Deployed(nn.Module):
     """Normalisation and network in one, so that nobody has to remember mean and deviation."""
@@ -78,9 +84,8 @@ def export(
     saved = run if isinstance(run, SavedRun) else load_run(run)
     network = _Deployed(saved).eval()
     generator = torch.Generator().manual_seed(0)
-    images = torch.rand((4, *saved.spec.shape), generator=generator)
-    data = _onnx_bytes(network, images, saved, opset)
-    difference = _difference(data, network, torch.rand((3, *saved.spec.shape), generator=generator))
+    data = _onnx_bytes(network, _inputs(saved, 4, generator), saved, opset)
+    difference = _difference(data, network, _inputs(saved, 3, generator))
     if not difference <= _TOLERANCE:
         raise PreceptorError(
             f"the exported graph differs from the torch model by {difference:.1e} of the largest logit, "
@@ -88,6 +93,14 @@ def export(
         )
     write_atomically(target, data)
     return Export(target, opset, difference, saved.spec.shape)
+
+
+def _inputs(saved: SavedRun, count: int, generator: torch.Generator) -> Tensor:
+    """Random images in [0, 1], or vectors with the mean and deviation of those that the network was trained on."""
+    shape = (count, *saved.spec.shape)
+    if len(saved.spec.shape) == 3:
+        return torch.rand(shape, generator=generator)
+    return saved.normalise.mean + saved.normalise.std * torch.randn(shape, generator=generator)
 
 
 def _onnx_bytes(network: nn.Module, images: Tensor, saved: SavedRun, opset: int) -> bytes:
@@ -112,7 +125,7 @@ def _onnx_bytes(network: nn.Module, images: Tensor, saved: SavedRun, opset: int)
         "classes": json.dumps(saved.classes),
         ONNX_METADATA_KEY: json.dumps(teacher),
         "producer": "preceptor",
-        "range": "[0, 1]",
+        **({"range": "[0, 1]"} if len(saved.spec.shape) == 3 else {}),
     }.items():
         model.metadata_props.add(key=key, value=value)
     onnx.checker.check_model(model, full_check=True)
