@@ -29,6 +29,7 @@ from preceptor.zoo import Preprocessing, Teacher
 SINGLE, EXACT = "sinkhorn-single", "sinkhorn-exact"
 STUDENT_METRICS = (SINGLE, EXACT)
 BATCH = 256
+LOGITS_VERSION = 2  # raise it when `_train` asks the student otherwise: kept logits are then left alone
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,8 @@ def student_logits(
         teacher: whom it learns from by the ``sinkhorn`` method; None for the plain student.
     """
     source = None if teacher is None else teacher_hash(teacher.card)
-    key = digest({"task": task.fingerprint, "seed": seed, "teacher": source, **student.describe()})
+    asked = {"task": task.fingerprint, "seed": seed, "teacher": source, "version": LOGITS_VERSION}
+    key = digest({**asked, **student.describe()})
     folder = Path(cache) / "students" / key[:32]
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder.with_suffix(".lock")):  # several workers may want the same plain student

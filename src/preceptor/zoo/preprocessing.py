@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Interpolation = Literal["nearest", "bilinear", "bicubic"]
-Crop = Literal["center", "none", "squash"]
+Crop = Literal["center", "square", "none", "squash"]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
@@ -27,8 +27,9 @@ class Preprocessing(BaseModel):
     Attributes:
         input_size: ``(C, H, W)`` for images, ``(d,)`` for ready feature vectors.
         resize: Length that the shorter side is resized to before the crop; None leaves images as they are.
-        crop: ``center`` cuts ``H x W`` out of the middle, ``squash`` resizes to ``H x W`` whatever the shape,
-            ``none`` demands that images have the right size already.
+        crop: ``center`` cuts ``H x W`` out of the middle after resizing, ``square`` cuts the middle square and
+            then resizes it, as training here does, ``squash`` resizes to ``H x W`` whatever the shape, ``none``
+            demands that images have the right size already.
         interpolation: How to resize.
         antialias: Whether to smooth when shrinking, as PIL does.
         mean: Subtracted, one number a channel, after scaling to [0, 1]; empty for none.
@@ -61,18 +62,23 @@ class Preprocessing(BaseModel):
             raise ValueError(f"std must be above 0, got {self.std}")
         if not sides and (self.resize is not None or self.crop != "none"):
             raise ValueError("feature vectors can be neither resized nor cropped")
+        resized = (self.resize, self.interpolation, self.antialias) != (None, "bilinear", True)
+        if self.crop == "square" and (resized or sides[0] != sides[1]):
+            raise ValueError(
+                "crop 'square' resizes the middle square to an input_size that is square, bilinearly and smoothed: "
+                "leave resize, interpolation and antialias out"
+            )
         return self
 
     @classmethod
     def for_size(
         cls, input_size: Sequence[int], mean: Sequence[float] = (), std: Sequence[float] = ()
     ) -> Self:
-        """The plain choice: other sizes are resized and centre-cropped, or squashed if not square."""
+        """The plain choice, as training here sees images: the middle square; squashed if the input is none."""
         values: dict[str, Any] = {"input_size": tuple(input_size), "mean": tuple(mean), "std": tuple(std)}
         if len(values["input_size"]) == 3:
             _, height, width = values["input_size"]
-            square = height == width
-            values |= {"resize": height, "crop": "center"} if square else {"crop": "squash"}
+            values["crop"] = "square" if height == width else "squash"
         return cls(**values)
 
     def apply(self, images: Tensor | Sequence[Tensor]) -> Tensor:
@@ -115,7 +121,6 @@ class Preprocessing(BaseModel):
 
     def _fit(self, images: Tensor) -> Tensor:
         """Float images ``(B, C, H, W)`` in [0, 1] of the input size."""
-        import torch
         from torchvision.transforms.v2 import functional as F
 
         channels, height, width = self.input_size  # type: ignore[misc]  # images have three numbers
@@ -124,8 +129,9 @@ class Preprocessing(BaseModel):
                 f"inputs of shape {tuple(images.shape)} came; this teacher takes images (B, "
                 f"{channels}, height, width)"
             )
-        images = _with_channels(images, channels)
-        images = images.float() / 255 if images.dtype == torch.uint8 else images.float()
+        if self.crop == "square":
+            return _to_float(_middle_squares(_with_channels(images, channels, like_files=True), height))
+        images = _to_float(_with_channels(images, channels))
         before = images.shape[-2:]
         mode, smooth = F.InterpolationMode(self.interpolation), self.antialias
         if self.crop == "squash":
@@ -155,8 +161,45 @@ class Preprocessing(BaseModel):
         return inputs
 
 
-def _with_channels(images: Tensor, channels: int) -> Tensor:
-    """Grey images repeated for a colour teacher, colour images turned grey for a grey one."""
+def _to_float(images: Tensor) -> Tensor:
+    """8-bit images in [0, 1]; others as they are."""
+    import torch
+
+    return images.float() / 255 if images.dtype == torch.uint8 else images.float()
+
+
+def _middle_squares(images: Tensor, size: int) -> Tensor:
+    """The middle square of each image, resized: ``(B, C, H, W)`` -> ``(B, C, size, size)``.
+
+    8-bit images go through the loader's own function, so that a network sees the bits it was trained on. Float
+    squares are what a student sees in training: they stay on their device, where a CUDA graph may record this.
+    """
+    import numpy as np
+    import torch
+    from torchvision.transforms.v2 import functional as F
+
+    from preceptor.data.images import fit
+
+    height, width = images.shape[-2:]
+    if height == width == size:
+        return images
+    if images.dtype != torch.uint8:
+        images = images.float()
+        if height == width:
+            return F.resize(images, [size, size], antialias=True)
+    # Pillow has images of one channel in float, and of up to four in 8 bits.
+    apart = images.dtype != torch.uint8 or images.shape[1] > 4
+    pictures = (images.flatten(0, 1)[:, None] if apart else images).cpu().numpy()
+    squares = torch.from_numpy(np.stack([fit(picture, size) for picture in pictures]))
+    return squares.view(*images.shape[:2], size, size).to(images.device)
+
+
+def _with_channels(images: Tensor, channels: int, like_files: bool = False) -> Tensor:
+    """Grey images repeated for a colour teacher, colour images turned grey for a grey one.
+
+    `like_files` turns 8-bit colours grey to the bit as Pillow does when a file is read for a grey network.
+    """
+    import torch
     from torchvision.transforms.v2 import functional as F
 
     came = images.shape[1]
@@ -165,5 +208,8 @@ def _with_channels(images: Tensor, channels: int) -> Tensor:
     if came == 1:
         return images.expand(-1, channels, -1, -1)
     if came == 3 and channels == 1:
+        if like_files and images.dtype == torch.uint8:
+            red, green, blue = images.int().split(1, dim=1)
+            return ((red * 19595 + green * 38470 + blue * 7471 + 0x8000) >> 16).to(torch.uint8)
         return F.rgb_to_grayscale(images)
     raise PreceptorError(f"images with {came} channels came; this teacher takes {channels}")
