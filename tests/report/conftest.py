@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -52,26 +53,31 @@ def pipeline_folder(tmp_path, ranking):
     (tmp_path / "ranking.json").write_text(ranking.to_json())
     trials = []
     for path, teacher, accuracy in (("plain", None, 0.5), ("from-letters", "letters", 0.75)):
-        folder = tmp_path / path
-        folder.mkdir()
-        terms = {"task": 1.0} if teacher is None else {"task": 1.0, "sinkhorn": 0.3}
-        config = {
-            "arch": "cnn-4",
-            "method": "sinkhorn" if teacher else "none",
-            "classes": list(DIGITS),
-            "seed": 0,
-            "data": {"name": "digits", "fingerprint": "f" * 64},
-            "command": "preceptor run zoo digits",
-        }
-        per_class = {"0": accuracy, "1": accuracy, "2": 0.6, "5": 0.4 if teacher else 0.5}
-        result = {"accuracy": accuracy, "confusion": (np.eye(4, dtype=int) * 3 + 1).tolist(),
-                  "per_class_accuracy": per_class, "notes": []}  # fmt: skip
-        records = [{"epoch": e, "terms": terms, "test_accuracy": accuracy * e / 3} for e in (1, 2, 3)]
-        (folder / "config.json").write_text(json.dumps(config))
-        (folder / "result.json").write_text(json.dumps(result))
-        (folder / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+        write_run(tmp_path / path, teacher, accuracy, {name: accuracy for name in DIGITS})
         trials.append({"teacher": teacher, "validation_accuracy": accuracy, "path": path})
+    write_run(tmp_path, "letters", 0.72, {"0": 0.75, "1": 0.75, "2": 0.6, "5": 0.4})
+    before = {"0": 0.5, "1": 0.5, "2": 0.6, "5": 0.5}
     story = {"teacher": "letters", "accuracy": 0.72, "baseline_accuracy": 0.51, "trials": trials,
-             "verdict": ["kept the student of letters"]}  # fmt: skip
+             "baseline_per_class_accuracy": before, "verdict": ["kept the student of letters"]}  # fmt: skip
     (tmp_path / "pipeline.json").write_text(json.dumps(story))
     return tmp_path
+
+
+def write_run(folder: Path, teacher: str | None, accuracy: float, per_class: dict[str, float]) -> None:
+    """The files of one training, but for its weights."""
+    folder.mkdir(exist_ok=True)
+    terms = {"task": 1.0} if teacher is None else {"task": 1.0, "sinkhorn": 0.3}
+    config = {
+        "arch": "cnn-4",
+        "method": "sinkhorn" if teacher else "none",
+        "classes": list(DIGITS),
+        "seed": 0,
+        "data": {"name": "digits", "fingerprint": "f" * 64},
+        "command": "preceptor run zoo digits",
+    }
+    result = {"accuracy": accuracy, "confusion": (np.eye(4, dtype=int) * 3 + 1).tolist(),
+              "per_class_accuracy": per_class, "notes": []}  # fmt: skip
+    records = [{"epoch": e, "terms": terms, "test_accuracy": accuracy * e / 3} for e in (1, 2, 3)]
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "result.json").write_text(json.dumps(result))
+    (folder / "log.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))

@@ -11,6 +11,7 @@ from typing import Any
 from preceptor.core import PreceptorError, Ranking
 from preceptor.data import Split, Task
 from preceptor.distill.devices import resolve_device
+from preceptor.distill.evaluate import Evaluation
 from preceptor.distill.saved_run import score_run
 from preceptor.files import check_can_write, write_atomically
 from preceptor.metrics import DEFAULT_METRICS
@@ -113,17 +114,16 @@ def run(
     kept = _best(trials)
     last = _last_trainings((kept, plain), attempts, plan, folder, notify)
     tested = {name: score_run(one.path, task, device) for name, one in last.items()}
-    accuracy, baseline = (tested[one.path.name].accuracy for one in (kept, plain))
-    verdict += _said(notify, outcome(kept, trials, accuracy, baseline, plan.refit))
+    found, without = (tested[one.path.name] for one in (kept, plain))
+    verdict += _said(notify, outcome(kept, trials, found.accuracy, without.accuracy, plan.refit))
     result = PipelineResult(
-        model=last[kept.path.name].result.model, teacher=kept.teacher, method=kept.method, accuracy=accuracy,
-        baseline_accuracy=baseline, ranking=ranking, trials=trials, verdict=tuple(verdict), path=folder,
-        config={"zoo": zoo.url, "task": task.name, "student": student, "methods": [way.method for way in plan.ways],
-                "top": top, "seed": seed, "validation": validation, "refit": plan.refit,
-                "fingerprint": task.fingerprint, "plain": {one.path.name: one.validation_accuracy for one in alone}},
+        model=last[kept.path.name].result.model, teacher=kept.teacher, method=kept.method, ranking=ranking,
+        trials=trials, verdict=tuple(verdict), path=folder, **_on_test_split(task.classes, found, without),
+        config={"zoo": zoo.url, "top": top, "validation": validation, **plan.to_json(),
+                "plain": {one.path.name: one.validation_accuracy for one in alone}},
     )  # fmt: skip
-    ends = (last[kept.path.name], tested[kept.path.name], None if kept is plain else baseline)
-    put_on_top(folder, kept, *ends, task)
+    baseline = None if kept is plain else without.accuracy
+    put_on_top(folder, kept, last[kept.path.name], found, baseline, task)
     _tell(result, task, report)
     return result
 
@@ -196,6 +196,16 @@ def _last_trainings(
         )
         for one in (*taught, *plan.alone(plan.task))
         if one.folder in found
+    }
+
+
+def _on_test_split(classes: Sequence[str], kept: Evaluation, plain: Evaluation) -> dict[str, Any]:
+    """How the kept student and the plain one end, by the names that the result has for it."""
+    return {
+        "accuracy": kept.accuracy,
+        "baseline_accuracy": plain.accuracy,
+        "per_class_accuracy": dict(zip(classes, kept.per_class_accuracy, strict=True)),
+        "baseline_per_class_accuracy": dict(zip(classes, plain.per_class_accuracy, strict=True)),
     }
 
 

@@ -64,6 +64,17 @@ class Plan:
         said = [*never_held_out(task), *told, *both, *known, *squares]
         return cls(task, judged, recipe, ways, extra, refit, options, shared, said)
 
+    def to_json(self) -> dict[str, Any]:
+        """What is settled, for pipeline.json."""
+        return {
+            "task": self.task.name,
+            "fingerprint": self.task.fingerprint,
+            "student": self.shared["student"],
+            "seed": self.shared["seed"],
+            "methods": [way.method for way in self.ways],
+            "refit": self.refit,
+        }
+
     def check_zoo(self, zoo: Zoo, names: Sequence[str]) -> None:
         """Refuse a zoo that has no teacher for one of the methods."""
         for way in self.ways:

@@ -28,6 +28,8 @@ class PipelineResult:
     verdict: Sequence[str]  # what happened, in sentences
     path: Path
     config: Mapping[str, Any] = field(default_factory=dict)
+    per_class_accuracy: Mapping[str, float | None] = field(default_factory=dict)  # as accuracy, by class
+    baseline_per_class_accuracy: Mapping[str, float | None] = field(default_factory=dict)
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the verdict, every trial and the ranking."""
@@ -48,6 +50,8 @@ class PipelineResult:
             "method": self.method,
             "accuracy": self.accuracy,
             "baseline_accuracy": self.baseline_accuracy,
+            "per_class_accuracy": dict(self.per_class_accuracy),
+            "baseline_per_class_accuracy": dict(self.baseline_per_class_accuracy),
             "verdict": list(self.verdict),
             "trials": [
                 {

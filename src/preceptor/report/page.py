@@ -35,7 +35,7 @@ def render(story: Story) -> str:
         script=Markup(_asset("report.js")),
         ranking=_ranking(story.ranking) if story.ranking else None,
         bridges=_bridges(story),
-        training=_training(story.runs) if story.runs else None,
+        training=_training(story) if story.runs else None,
         evidence=_flat(story.evidence),
     )
 
@@ -101,22 +101,26 @@ def _bridge(bridge: Bridge, pictures: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _training(runs: Sequence[Run]) -> dict[str, Any]:
-    kept = runs[-1]
+def _training(story: Story) -> dict[str, Any]:
+    runs, student, plain = story.runs, story.student or story.runs[-1], story.plain
     accuracies = {run.name: figures.accuracy_series(run.log) for run in runs}
     terms = [(run.name, figures.loss_series(run.log)) for run in runs]
-    plain = next((run for run in runs if run.config.get("method") == "none" and run is not kept), None)
+    chosen = story.pipeline is not None and not story.pipeline.get("arms")  # of several, by held-out data
+    watched = "held-out training data" if chosen else f"the {runs[-1].watched} split"
     return {
         "runs": [
             {"run": run, "accuracy": run.accuracy, "notes": (run.result or {}).get("notes", [])}
             for run in runs
         ],
-        "curves": Markup(figures.curves(accuracies, "accuracy after each epoch", percent=True)),
+        "curves": Markup(
+            figures.curves(accuracies, f"accuracy after each epoch, on {watched}", percent=True)
+        ),
         "terms": [
             Markup(figures.curves(series, f"terms of the loss: {name}")) for name, series in terms if series
         ],
-        "confusion": _confusion(kept),
-        "changes": _changes(plain, kept) if plain is not None else None,
+        "who": "kept student" if chosen else "student",
+        "confusion": _confusion(student),
+        "changes": _changes(plain, student) if plain is not None else None,
     }
 
 
@@ -131,11 +135,11 @@ def _confusion(run: Run) -> Markup | None:
     return Markup(figures.heat_chart(shares, names, names, "confusion matrix of the student"))
 
 
-def _changes(plain: Run, kept: Run) -> list[tuple[str, float]] | None:
+def _changes(plain: Run, student: Run) -> list[tuple[str, float]] | None:
     """How many points each class gained or lost against the plain student, most gained first."""
-    if plain.result is None or kept.result is None:
+    if plain.result is None or student.result is None:
         return None
-    before, after = plain.result["per_class_accuracy"], kept.result["per_class_accuracy"]
+    before, after = plain.result["per_class_accuracy"], student.result["per_class_accuracy"]
     both = [name for name in after if after[name] is not None and before.get(name) is not None]
     return sorted(
         ((name, 100 * (after[name] - before[name])) for name in both), key=lambda change: -change[1]

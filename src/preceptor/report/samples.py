@@ -63,22 +63,25 @@ def png_uri(image: Any) -> str:
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
-def examples(task: Task, runs: Sequence[Run]) -> list[Example]:
-    """Test images on which the last run and the first differ, then others; with the teacher's view beside."""
+def examples(task: Task, students: Sequence[Run]) -> list[Example]:
+    """Test images with what the students and the last one's teacher say.
+
+    Those come first on which two students differ, or which a single one gets wrong.
+    """
     finished = [
         run
-        for run in runs
+        for run in students
         if run.result is not None and not str(run.config.get("arch", "")).startswith("python:")
     ]
     if task.kind != "images" or not finished:
         return []
     from preceptor.distill.saved_run import split_probabilities
 
-    shares = {run.name: split_probabilities(run.path, task.test) for run in (finished[0], finished[-1])}
+    shares = {run.name: split_probabilities(run.path, task.test) for run in finished}
     said = {name: table.argmax(1) for name, table in shares.items()}
-    first, last = said[finished[0].name], said[finished[-1].name]
-    order = np.argsort(~(first != last), kind="stable")
-    rows = _spread(order, task.test.labels, EXAMPLES)
+    last = said[finished[-1].name]
+    dull = last == (said[finished[0].name] if len(finished) > 1 else task.test.labels)
+    rows = _spread(np.argsort(dull, kind="stable"), task.test.labels, EXAMPLES)
     teacher = _teacher_says(finished[-1].config, task, rows)
     found = []
     for place, row in enumerate(rows):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +44,11 @@ class Run:
         """On the split that the run was judged by."""
         return None if self.result is None else self.result["accuracy"]
 
+    @property
+    def watched(self) -> str:
+        """The split that was looked at after each epoch."""
+        return "validation" if any("validation_accuracy" in record for record in self.log) else "test"
+
 
 @dataclass(frozen=True)
 class Story:
@@ -51,7 +56,9 @@ class Story:
 
     title: str
     ranking: Ranking | None = None
-    runs: Sequence[Run] = ()
+    runs: Sequence[Run] = ()  # all that were trained
+    student: Run | None = None  # the one that there is to use, as the test split has it
+    plain: Run | None = None  # likewise, where that is another
     pipeline: Mapping[str, Any] | None = None
     thumbnails: Mapping[str, str] = field(default_factory=dict)  # class -> data URI
     examples: Sequence[Example] = ()
@@ -74,6 +81,10 @@ def read_story(
     folder = Path(source)
     if folder.is_file():
         return read_story(_read_ranking(folder), task=task, title=title)
+    return _folder_story(folder, task, title)
+
+
+def _folder_story(folder: Path, task: Task | None, title: str | None) -> Story:
     ranking = _ranking(folder)
     pipeline = _json(folder / "pipeline.json")
     runs = _runs(folder, pipeline)
@@ -82,7 +93,8 @@ def read_story(
             f"{folder} holds neither ranking.json nor a run (config.json); give a folder that `preceptor rank --out`, "
             "`distill`, `train` or `run` wrote"
         )
-    config: Mapping[str, Any] = runs[-1].config if runs else {}
+    student, plain = _delivered(folder, pipeline, runs)
+    config: Mapping[str, Any] = student.config if student else {}
     if runs or ranking is None:
         evidence = _evidence(config, config.get("data", {}))
     else:
@@ -97,9 +109,11 @@ def read_story(
         or f"{name}: {'teachers and student' if ranking and runs else 'teachers' if ranking else 'student'}",
         ranking=ranking,
         runs=runs,
+        student=student,
+        plain=plain,
         pipeline=pipeline,
         thumbnails=thumbnails(task),
-        examples=examples(task, runs) if task is not None and runs else (),
+        examples=() if task is None else examples(task, [run for run in (plain, student) if run is not None]),
         evidence=evidence,
     )
 
@@ -160,6 +174,27 @@ def _runs(folder: Path, pipeline: Mapping[str, Any] | None) -> list[Run]:
     return runs
 
 
+def _delivered(
+    folder: Path, pipeline: Mapping[str, Any] | None, runs: Sequence[Run]
+) -> tuple[Run | None, Run | None]:
+    """The student that there is to use, and the plain one where that is another; both judged by the test split."""
+    if not runs:
+        return None, None
+    if pipeline is None or not (folder / "config.json").exists():  # nothing was held out to choose by
+        alone = (run for run in runs if run.config.get("method") == "none" and run is not runs[-1])
+        return runs[-1], next(alone, None)
+    student = _run(folder, "kept student")
+    if pipeline["teacher"] is None:
+        return student, None
+    path = next(trial["path"] for trial in pipeline["trials"] if trial["teacher"] is None)
+    refit = pipeline.get("config", {}).get("refit")
+    plain = _run(folder / "all-labels" / path if refit else folder / path, "plain student")
+    # Not trained once more, its folder tells how it did on held-out data.
+    tested = {"accuracy": pipeline["baseline_accuracy"],
+              "per_class_accuracy": pipeline.get("baseline_per_class_accuracy", {})}  # fmt: skip
+    return student, replace(plain, result={**(plain.result or {}), **tested})
+
+
 def _trial_name(trial: Mapping[str, Any], trials: Sequence[Mapping[str, Any]]) -> str:
     """The teacher's name, with the method's where a teacher was tried by several."""
     if "name" in trial or trial["teacher"] is None:
@@ -196,7 +231,7 @@ def _evidence(facts: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, An
     shown = {name: facts[name] for name in EVIDENCE if facts.get(name) is not None}
     described = {
         f"data {name}": data[name]
-        for name in ("name", "fingerprint", "samples", "train", "test")
+        for name in ("name", "fingerprint", "samples", "train", "validation", "test")
         if name in data
     }
     return {**shown, **described}
