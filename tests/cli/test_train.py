@@ -14,7 +14,7 @@ from PIL import Image
 
 import preceptor.cli
 from preceptor.cli.task import read_task
-from preceptor.cli.train import distill, parse_options, train
+from preceptor.cli.train import distill, train
 from preceptor.cli.use import export, predict
 from preceptor.zoo import Zoo
 from tests.distill.toys import toy_task
@@ -125,11 +125,6 @@ def test_resume(call, data: Path, tmp_path: Path) -> None:
     status, _, err = call(*line, "--resume", "--lr", 0.5)
     assert status == 1
     assert "recipe.lr was 0.05 and is 0.5" in err
-
-
-def test_options_are_json_where_they_can_be() -> None:
-    parsed = parse_options(["weight=1e1", "centers=data", "normalize=false", "max-iterations=5"])
-    assert parsed == {"weight": 10.0, "centers": "data", "normalize": False, "max_iterations": 5}
 
 
 def test_help_has_an_example(call) -> None:

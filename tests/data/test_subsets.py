@@ -1,9 +1,12 @@
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from preceptor.core import PreceptorError
+from preceptor.data import Task
 from preceptor.data.subsets import hold_out, take_per_class, take_stratified
 
 sizes = st.lists(st.integers(2, 30), min_size=2, max_size=6)
@@ -64,3 +67,15 @@ def test_wrong_choices():
         hold_out(labels, 1.0, 0, keys)
     with pytest.raises(PreceptorError, match="'class 1' has 1 sample, too few"):
         hold_out(np.array([0, 0, 1]), 0.5, 0, keys)
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, "0", None])
+def test_a_seed_that_no_generator_takes_is_refused_in_a_sentence(seed):
+    task = Task("glyphs:digits?per_class=3&test_per_class=1")
+    sentence = re.escape(f"seed {seed!r} came; expected a whole number of 0 or more")
+    for choose in (task.sample, task.per_class):
+        with pytest.raises(PreceptorError, match=sentence):
+            choose(20, seed=seed)
+    with pytest.raises(PreceptorError, match=sentence):
+        task.split_validation(0.3, seed=seed)
+    assert len(task.sample(20, seed=np.int64(3)).train) == 20

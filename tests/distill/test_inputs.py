@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from preceptor.core import PreceptorError
 from preceptor.data.split import ArrayStore, Split
 from preceptor.data.task import Task
 from preceptor.distill.inputs import InputSpec, Normalise, input_spec
@@ -99,3 +100,8 @@ def test_pixel_statistics_are_exact() -> None:
     variance = sum(value**2 for value in values) / len(values) - mean**2
     assert spec.mean == (float(mean), 1.0)
     np.testing.assert_allclose(spec.std, (math.sqrt(variance), 1.0), rtol=1e-15)
+
+
+def test_a_seed_below_0_is_refused_in_a_sentence() -> None:
+    with pytest.raises(PreceptorError, match="seed -1 came; expected a whole number of 0 or more"):
+        train(vector_task(), mixup=1.0, seed=-1, **QUICK)

@@ -48,7 +48,7 @@ def rank(
     device: Annotated[str, typer.Option(help="Where networks run: auto, cpu, cuda, cuda:1, mps.")] = "auto",
     workers: Annotated[int | None, typer.Option(min=1, help="Teachers in parallel on Ray.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads for one teacher.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the sample, the bootstrap and the pre-filter.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the sample, the bootstrap and the pre-filter.")] = 0,
     resume: Annotated[bool, typer.Option(help="Take finished rows from the journal.")] = True,
     trust_code: Annotated[
         bool, typer.Option("--trust-code", help="Let python: teachers run their code.")

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from preceptor.cli.console import emit_json, say
+from preceptor.cli.options import parse_options
 from preceptor.cli.task import Classes, OnBadImage, Unlabelled, Window, read_more, read_task
-from preceptor.cli.train import parse_options
 
 
 def run(
@@ -62,7 +62,9 @@ def run(
             help="Train the kept student once more, on all labels. [default: yes under 100 images a class]",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of held-out data, weights, data order and augmentation.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, help="Of held-out data, weights, data order and augmentation.")
+    ] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
     trust_code: Annotated[
         bool, typer.Option("--trust-code", help="Let python: teachers run their code.")
@@ -80,7 +82,8 @@ def run(
     from preceptor.metrics import DEFAULT_METRICS
     from preceptor.pipeline import run as run_pipeline
 
-    options = ({} if image_size is None else {"image_size": image_size}) | parse_options(option or [])
+    sized = {} if image_size is None else {"image_size": image_size}
+    options = sized | parse_options(option or [], run, run_pipeline)
     result = run_pipeline(
         zoo, read_task(data, classes, window, on_bad_image, tested=True), student=student, out=out,
         method=method or None, metrics=tuple(metric or DEFAULT_METRICS), top=top, recipe=recipe, validation=validation,

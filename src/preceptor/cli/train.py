@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from preceptor.cli.console import emit_json, first_process, say
+from preceptor.cli.options import parse_options
 from preceptor.cli.task import Classes, OnBadImage, Unlabelled, Window, read_more, read_task
 from preceptor.core import PreceptorError
 
@@ -56,7 +56,9 @@ ImageSize = Annotated[
     int | None, typer.Option(help="Side of the squares that networks see. [default: the images' shorter side]",
                              rich_help_panel=_RECIPE)
 ]  # fmt: skip
-Seed = Annotated[int, typer.Option(help="Of weights, data order and augmentation.", rich_help_panel=_RUN)]
+Seed = Annotated[
+    int, typer.Option(min=0, help="Of weights, data order and augmentation.", rich_help_panel=_RUN)
+]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.", rich_help_panel=_RUN)]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.", rich_help_panel=_RUN)]
 Compile = Annotated[bool, typer.Option("--compile", help="Use torch.compile.", rich_help_panel=_RUN)]
@@ -199,32 +201,19 @@ def distill(
         clip=clip, accumulate=accumulate, precision=precision, patience=patience, image_size=image_size,
     )  # fmt: skip
     from preceptor.distill.schedules import distill as run_distillation
+    from preceptor.distill.train import train as run_training
     from preceptor.zoo import load_teacher
 
+    options = overrides | parse_options(option or [], distill, run_distillation, run_training)
     trusted = load_teacher(teacher, trust_code=True) if teacher is not None and trust_code else teacher
     result = run_distillation(
         student, read_task(data, classes, window, on_bad_image, tested=True), trusted, method, out, recipe=recipe,
         seed=seed, resume=resume, unlabelled=read_more(unlabelled, on_bad_image),
         with_baseline=with_baseline, cache_teacher=cache_teacher, device=device, compile=compile_networks,
-        graphs=graphs, tensorboard=tensorboard, checkpoint_every=checkpoint_every,
-        **{**overrides, **parse_options(option or [])},
+        graphs=graphs, tensorboard=tensorboard, checkpoint_every=checkpoint_every, **options,
     )  # fmt: skip
     if first_process():
         _show(result, as_json, {})
-
-
-def parse_options(pairs: list[str]) -> dict[str, Any]:
-    """``weight=10`` as {"weight": 10}: values are JSON where they can be, else text."""
-    parsed: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals or not name:
-            raise PreceptorError(f"option {pair!r} came; expected NAME=VALUE, such as weight=10")
-        try:
-            parsed[name.replace("-", "_")] = json.loads(value)
-        except json.JSONDecodeError:
-            parsed[name.replace("-", "_")] = value
-    return parsed
 
 
 def _given(**values: Any) -> dict[str, Any]:

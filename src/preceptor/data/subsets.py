@@ -7,12 +7,19 @@ import numpy as np
 from preceptor.core import PreceptorError
 
 
+def check_seed(seed: int) -> None:
+    """Refuse what a generator cannot be seeded with."""
+    if not isinstance(seed, int | np.integer) or seed < 0:
+        raise PreceptorError(f"seed {seed!r} came; expected a whole number of 0 or more")
+
+
 def shuffled_classes(labels: np.ndarray, seed: int, keys: tuple[str, ...]) -> list[np.ndarray]:
     """For each class its sample positions in a random order.
 
     The order depends on the seed and on the class's own name and samples only, so choosing classes
     before or after makes no difference, and a smaller choice is part of a larger one.
     """
+    check_seed(seed)
     orders = []
     for label, key in enumerate(keys):
         members = np.flatnonzero(labels == label)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from preceptor.core import PreceptorError
+from preceptor.data.subsets import check_seed
 
 if TYPE_CHECKING:
     from preceptor.data.split import Split
@@ -148,6 +149,7 @@ def label_distribution(labels: Tensor, num_classes: int, smoothing: float, label
 
 def mixup_share(alpha: float, seed: int, step: int) -> float:
     """The share of the own image at this step, from Beta(alpha, alpha)."""
+    check_seed(seed)
     return float(np.random.default_rng([seed, step, 0x6D78]).beta(alpha, alpha))
 
 
