@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -118,3 +119,14 @@ def test_vectors_have_no_pictures(tmp_path: Path) -> None:
     task: Task = vector_task()
     train(task, student="mlp-4", recipe="quick", epochs=1, device="cpu", out=tmp_path / "a")
     assert read_story(tmp_path / "a", task=task).examples == []
+
+
+def test_evidence_says_what_the_training_took(tmp_path: Path) -> None:
+    train(TASK, student="cnn-2", epochs=1, out=tmp_path / "run", device="cpu")
+    written = tmp_path / "run" / "result.json"
+    result = json.loads(written.read_text())
+    written.write_text(json.dumps({**result, "seconds": 12.5, "hardware": {"joules": 7200}}))
+    known = read_story(tmp_path / "run").evidence
+    assert (known["training seconds"], known["energy"]) == (12.5, "2.00 Wh")
+    written.write_text(json.dumps({**result, "hardware": {}}))
+    assert read_story(tmp_path / "run").evidence["energy"] == "not readable on this machine"

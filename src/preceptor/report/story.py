@@ -96,7 +96,7 @@ def _folder_story(folder: Path, task: Task | None, title: str | None) -> Story:
     student, plain = _delivered(folder, pipeline, runs)
     config: Mapping[str, Any] = student.config if student else {}
     if runs or ranking is None:
-        evidence = _evidence(config, config.get("data", {}))
+        evidence = {**_evidence(config, config.get("data", {})), **_spent(student)}
     else:
         evidence = _evidence(ranking.evidence, ranking.task)
     name = (
@@ -215,9 +215,9 @@ def _run(folder: Path, name: str) -> Run:
     return Run(name, _config(folder), _json(folder / "result.json"), records, folder)
 
 
-def _spent(run: Run) -> dict[str, Any]:
+def _spent(run: Run | None) -> dict[str, Any]:
     """Time and, where the machine let it be read, energy of a training."""
-    if run.result is None:
+    if run is None or run.result is None:
         return {}
     joules = run.result.get("hardware", {}).get("joules")
     seconds = {"training seconds": run.result["seconds"]} if "seconds" in run.result else {}
