@@ -25,6 +25,18 @@ class Plain(nn.Module):
         return self.outputs(images).logits
 
 
+class Spy(Plain):
+    """Keeps what it was shown."""
+
+    def __init__(self, inputs: int = 6) -> None:
+        super().__init__(inputs)
+        self.seen: list[Tensor] = []
+
+    def outputs(self, images: Tensor) -> ModelOutput:
+        self.seen.append(images)
+        return super().outputs(images)
+
+
 def assert_same_weights(one: nn.Module, other: nn.Module, **tolerance: float) -> None:
     for name, value in one.state_dict().items():
         torch.testing.assert_close(other.state_dict()[name], value, **tolerance)

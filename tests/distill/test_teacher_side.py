@@ -6,26 +6,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from preceptor.core import ModelOutput, PreceptorError
+from preceptor.core import PreceptorError
 from preceptor.distill.losses import Method, Step
 from preceptor.distill.losses.method import task_loss
 from preceptor.distill.result import Result
 from preceptor.distill.train import train
 from preceptor.models import build
-from tests.distill.plain import Plain, assert_same_weights
+from tests.distill.plain import Plain, Spy, assert_same_weights
 from tests.distill.toys import toy_task, vector_task
-
-
-class Spy(Plain):
-    """Keeps what it was shown."""
-
-    def __init__(self, inputs: int = 6) -> None:
-        super().__init__(inputs)
-        self.seen: list[Tensor] = []
-
-    def outputs(self, images: Tensor) -> ModelOutput:
-        self.seen.append(images)
-        return super().outputs(images)
 
 
 def test_the_teacher_sees_the_students_view_through_its_own_preprocessing() -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from preceptor.core import PreceptorError
@@ -66,6 +67,19 @@ def input_shape(split: Split, kind: str, image_size: int | None) -> tuple[int, .
     return (one[0], side, side)
 
 
+def view_side(split: Split, spec: InputSpec, wanted: int) -> int:
+    """Side of the squares that are loaded, augmented and mixed: the student's own, or what the teacher can make use of.
+
+    A teacher of larger images than the student's sees the same view as it does, but with the detail that it knows;
+    never more than there is in the files.
+    """
+    own = spec.shape[-1]
+    if wanted <= own or len(spec.shape) == 1:
+        return own
+    sizes = [split.sample_shape] if split.sample_shape else map(split.shape, range(len(split)))
+    return max(own, min(wanted, max(min(size[1:]) for size in sizes)))
+
+
 def cut_to_squares(split: Split, kind: str, image_size: int | None) -> list[str]:
     """Says so where no size was asked for and images lose their ends."""
     shape = split.image_shape
@@ -115,7 +129,7 @@ def _pixel_statistics(split: Split) -> tuple[tuple[float, ...], tuple[float, ...
 
 
 class Normalise(torch.nn.Module):
-    """(x - mean) / std, with the constants on the device."""
+    """(x - mean) / std, with the constants on the device; a view larger than the network's input is shrunk first."""
 
     mean: Tensor
     std: Tensor
@@ -125,9 +139,12 @@ class Normalise(torch.nn.Module):
         shape = (1, -1) + (1,) * (len(spec.shape) - 1)
         self.register_buffer("mean", torch.tensor(spec.mean, dtype=torch.float32).view(shape))
         self.register_buffer("std", torch.tensor(spec.std, dtype=torch.float32).view(shape))
+        self.sides = spec.shape[1:]  # () for vectors
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Normalised inputs of the same shape."""
+        """Normalised inputs (B, C, H, W) of the network's size, or vectors (B, d)."""
+        if inputs.shape[2:] != self.sides:
+            inputs = F.interpolate(inputs, self.sides, mode="bilinear", antialias=True)
         return (inputs - self.mean) / self.std
 
 

@@ -90,24 +90,25 @@ class Data:
     fabric: Fabric
     spec: InputSpec
     seed: int
+    view: int | None = None  # side of the squares that both networks are shown; None: the student's
 
     def loader(self, split: Split, batch_size: int, *, augment: str = "none", train: bool = False) -> Any:
-        """A loader that gives this process its share of each batch."""
+        """A loader that gives this process its share of each batch: views in training, else the student's inputs."""
         return Loader(
             split, batch_size, seed=self.seed, train=train, augment=augment, device=self.fabric.device,
-            image_size=self._image_size, rank=self.fabric.global_rank, world_size=self.fabric.world_size,
+            image_size=self._side(self.view if train else None), rank=self.fabric.global_rank,
+            world_size=self.fabric.world_size,
         )  # fmt: skip
 
     def whole_loader(self, split: Split) -> Any:
-        """A loader that gives this process everything, unaugmented and in order."""
+        """A loader that gives this process views of everything, unaugmented and in order."""
         return Loader(
             split, EVALUATION_BATCH, seed=self.seed, train=False, augment="none", device=self.fabric.device,
-            image_size=self._image_size,
+            image_size=self._side(self.view),
         )  # fmt: skip
 
-    @property
-    def _image_size(self) -> int | None:
-        return self.spec.shape[-1] if len(self.spec.shape) == 3 else None
+    def _side(self, view: int | None) -> int | None:
+        return (view or self.spec.shape[-1]) if len(self.spec.shape) == 3 else None
 
     def few(self, split: Split) -> Tensor:
         """Two images, for the shapes of what the networks give."""

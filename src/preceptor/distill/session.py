@@ -18,7 +18,7 @@ from preceptor.distill.energy import EnergyMeter
 from preceptor.distill.evaluate import evaluate, feature_means
 from preceptor.distill.evidence import circumstances, hardware, plain
 from preceptor.distill.graph import GraphedStep
-from preceptor.distill.inputs import InputSpec, Normalise, cut_to_squares, input_spec
+from preceptor.distill.inputs import InputSpec, Normalise, cut_to_squares, input_spec, view_side
 from preceptor.distill.loop import Job, Loop
 from preceptor.distill.losses import Context, Method
 from preceptor.distill.optimise import MovingAverage, make_optimizer
@@ -82,11 +82,12 @@ class Session:
             start_from(network, tuple(self.task.classes), self.start)
         network = network.to(self.fabric.device)
         teacher = self._teacher_side(normalise)
-        data = Data(self.fabric, spec, self.seed)
+        wanted = 0 if self.teacher is None else self.teacher.side
+        data = Data(self.fabric, spec, self.seed, view_side(task.train, spec, wanted))
         context = make_context(task, task.train, data, network, normalise, teacher, self.seed)
         seen = task.train if self.unlabelled is None else beside(task.train, self.unlabelled)
         self._check(context, len(seen))
-        asked = self._config(network, spec, teacher)
+        asked = self._config(network, data, teacher)
         config, finished = on_first_process(self.fabric, lambda: self._open(asked, resume))
         if finished is not None:
             assert self.folder is not None
@@ -146,13 +147,14 @@ class Session:
                 "choose a batch size that they divide"
             )
 
-    def _config(self, network: nn.Module, spec: InputSpec, teacher: TeacherSide | None) -> dict[str, Any]:
-        kind = type(network)
+    def _config(self, network: nn.Module, data: Data, teacher: TeacherSide | None) -> dict[str, Any]:
+        kind, spec = type(network), data.spec
         return {
             "schema_version": 1,
             "arch": getattr(network, "arch", "") or f"python:{kind.__module__}:{kind.__qualname__}",
             "classes": list(self.task.classes),
             "input_shape": list(spec.shape),
+            **({} if data.view == spec.shape[-1] else {"view": data.view}),
             "mean": list(spec.mean),
             "std": list(spec.std),
             "method": self.settings.method.name,

@@ -1,4 +1,4 @@
-"""The teacher's half of a step: the student's view through the teacher's own preprocessing."""
+"""The teacher's half of a step: the view of both networks through the teacher's own preprocessing."""
 
 from __future__ import annotations
 
@@ -26,6 +26,12 @@ class GivenTeacher:
     classes: tuple[str, ...] | None
     preprocessing: Preprocessing | None  # None: inputs come in the student's normalisation
     place: str | None  # ZOO/NAME
+
+    @property
+    def side(self) -> int:
+        """Side of the images that it can make use of; 0 where it takes what the student takes."""
+        seen = self.preprocessing
+        return 0 if seen is None or len(seen.input_size) == 1 else max(seen.resize or 0, *seen.input_size[1:])
 
     def reference(self) -> dict[str, Any]:
         """What identifies this teacher in config.json."""
