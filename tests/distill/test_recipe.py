@@ -103,6 +103,7 @@ def test_refusals(call, message: str) -> None:
         ("none", {"augment": 4}, "augment 4 came; a word was expected"),
         ("none", {"milestones": 0.5}, r"milestones 0.5 came; a list was expected, such as \[0.5, 0.75\]"),
         ("none", {"milestones": ["x"]}, "the milestone 'x' came; a number was expected"),
+        ("none", {"method_options": 3}, 'method_options 3 came; settings by name were expected, such as .*'),
     ],
 )  # fmt: skip
 def test_a_value_of_the_wrong_kind_is_refused_before_training(

@@ -8,7 +8,7 @@ import torch
 import preceptor.distill
 from preceptor import distill
 from preceptor.core import PreceptorError
-from preceptor.distill.schedules import SCHEDULES
+from preceptor.distill.schedules import SCHEDULES, check_call
 from preceptor.distill.train import train
 from preceptor.models import build
 from tests.distill.toys import toy_task
@@ -83,3 +83,20 @@ def test_an_unknown_method_names_them_all() -> None:
         PreceptorError, match=r"method 'sinkhon' is unknown; expected one of .*refilled.*sinkhorn"
     ):
         distill("cnn-2", toy_task(), build("cnn-2", 4, (1, 8, 8)), "sinkhon")
+
+
+@pytest.mark.parametrize(
+    ("method", "option", "sentence"),
+    [
+        ("ban", {"generations": "x"}, "generations 'x' came; a whole number was expected"),
+        ("sftn", {"teacher_arch": 3}, "teacher_arch 3 came; a word was expected"),
+        ("refilled", {"embedding_options": 3}, "embedding_options 3 came; settings by name were expected"),
+    ],
+)
+def test_an_option_of_a_schedule_of_the_wrong_kind_is_refused(
+    method: str, option: dict[str, object], sentence: str
+) -> None:
+    with pytest.raises(PreceptorError, match=sentence):
+        distill("cnn-2", toy_task(), None, method, **option)
+    with pytest.raises(PreceptorError, match=sentence):
+        check_call(method, "small", option, "images")

@@ -52,6 +52,11 @@ def test_the_callers_randomness_is_left_alone() -> None:
     assert torch.equal(torch.rand(3), expected)
 
 
+def test_a_seed_below_0_is_refused() -> None:
+    with pytest.raises(PreceptorError, match="seed -1 came; expected a whole number of 0 or more"):
+        train(toy_task(), student="cnn-2", epochs=1, seed=-1)
+
+
 def test_the_same_seed_gives_the_same_bits_and_another_does_not() -> None:
     one, two, other = (
         train(toy_task(), student="cnn-2", epochs=1, augment="pad-crop-flip", seed=s) for s in (0, 0, 1)

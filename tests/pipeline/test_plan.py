@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 from PIL import Image
+from torch import nn
 
 from preceptor import Task, Zoo, run
 from preceptor.core import PreceptorError
@@ -21,6 +22,10 @@ def test_wrong_calls_say_what_to_do(zoo, tmp_path):
         run(zoo, task, student="mlp-8", out=tmp_path / "r", method=[])
     with pytest.raises(PreceptorError, match="method aml learns nothing from unlabelled samples"):
         run(zoo, task, student="mlp-8", out=tmp_path / "r", method=["sinkhorn", "aml"], unlabelled=task)
+    with pytest.raises(PreceptorError, match="a student of Linear came; run trains several"):
+        run(zoo, task, student=nn.Linear(2, 2), out=tmp_path / "r")
+    with pytest.raises(PreceptorError, match="seed -1 came"):
+        run(zoo, task, student="mlp-8", out=tmp_path / "r", seed=-1)
     with pytest.raises(PreceptorError, match="did you mean 'epochs'"):
         run(zoo, task, student="mlp-8", out=tmp_path / "r", epoch=3)
     (tmp_path / "r").mkdir()

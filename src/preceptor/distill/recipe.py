@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from numbers import Integral, Real
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from preceptor.core import PreceptorError
 
@@ -115,11 +115,24 @@ def check_kind(name: str, value: Any, kind: type) -> None:
         raise PreceptorError(f"{name} {value!r} came; {words[kind]} was expected")
 
 
+def check_hint(name: str, value: Any, hint: Any) -> None:
+    """Refuse a setting that is not of the kind that its annotation says."""
+    kinds = [kind for kind in get_args(hint) if kind is not type(None)]
+    if value is None and type(None) in get_args(hint):
+        return
+    kind = kinds[0] if len(kinds) == 1 else hint
+    if get_origin(kind) in (dict, Mapping):
+        if not isinstance(value, Mapping):
+            raise PreceptorError(
+                f'{name} {value!r} came; settings by name were expected, such as {{"epochs": 10}}'
+            )
+        return
+    check_kind(name, value, kind)
+
+
 def _check_kinds(recipe: Recipe) -> None:
     for name, hint in get_type_hints(Recipe).items():
-        value, kinds = getattr(recipe, name), [kind for kind in get_args(hint) if kind is not type(None)]
-        if value is not None or type(None) not in get_args(hint):
-            check_kind(name, value, kinds[0] if len(kinds) == 1 else hint)
+        check_hint(name, getattr(recipe, name), hint)
     if not isinstance(recipe.milestones, tuple | list):
         raise PreceptorError(
             f"milestones {recipe.milestones!r} came; a list was expected, such as [0.5, 0.75]"

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import torch
 from torch import nn
@@ -18,7 +18,7 @@ from preceptor.data.task import Task
 from preceptor.distill.inputs import InputSpec, input_spec
 from preceptor.distill.losses import METHODS, Method
 from preceptor.distill.prepare import Settings, make_student, settings, shapes
-from preceptor.distill.recipe import RECIPE_FIELDS, Recipe, resolve_recipe
+from preceptor.distill.recipe import RECIPE_FIELDS, Recipe, check_hint, resolve_recipe
 from preceptor.distill.result import Result
 from preceptor.distill.teacher_side import as_given
 from preceptor.distill.train import TeacherLike, train
@@ -58,6 +58,7 @@ def distill(
     if isinstance(method, str) and method in SCHEDULES:
         if options.pop("unlabelled", None) is not None:
             raise takes_no_unlabelled(method)
+        _check_own(method, options)
         return SCHEDULES[method](student, task, teacher, out, recipe=recipe, **options)
     if isinstance(method, str) and method not in METHODS:
         raise _unknown(method)
@@ -78,14 +79,21 @@ def check_call(method: str, recipe: Recipe | str, options: Mapping[str, Any], ki
     """
     if method not in METHODS and method not in SCHEDULES:
         raise _unknown(method)
-    own: frozenset[str] = frozenset()
-    if method in SCHEDULES:
-        own = frozenset(inspect.signature(SCHEDULES[method]).parameters) - _OWN
+    own = _check_own(method, options) if method in SCHEDULES else frozenset()
     rest = {name: value for name, value in options.items() if name not in own}
     chosen = settings(_LAST_STAGE.get(method, method), recipe, rest, kind)
     if "teacher" not in chosen.method.needs:
         raise PreceptorError(f"method {method} takes no teacher; choose one that does, such as sinkhorn")
     return chosen
+
+
+def _check_own(schedule: str, options: Mapping[str, Any]) -> frozenset[str]:
+    """The names of the schedule's own options, once those that came are of the right kind."""
+    own = frozenset(inspect.signature(SCHEDULES[schedule]).parameters) - _OWN
+    for name, hint in get_type_hints(SCHEDULES[schedule]).items():
+        if name in own and name in options:
+            check_hint(name, options[name], hint)
+    return own
 
 
 def takes_no_unlabelled(schedule: str) -> PreceptorError:

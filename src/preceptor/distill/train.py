@@ -14,6 +14,7 @@ from torch import nn
 
 from preceptor.core import PreceptorError
 from preceptor.data.split import Split
+from preceptor.data.subsets import check_seed
 from preceptor.data.task import Task
 from preceptor.data.unlabelled import epochs_alone, read_unlabelled
 from preceptor.distill.devices import make_fabric, resolve_device, resolve_precision, rest
@@ -91,6 +92,7 @@ def train(
         The trained student and what is known about it.
     """
     task = task if isinstance(task, Task) else Task(task)
+    check_seed(seed)
     chosen = settings(method, recipe, options, task.kind)
     precision: Any = resolve_precision(chosen.recipe.precision, device)
     chosen = replace(chosen, recipe=replace(chosen.recipe, precision=precision))

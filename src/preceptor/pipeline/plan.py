@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from preceptor.core import Ranking
+from preceptor.core import PreceptorError, Ranking
 from preceptor.data import Split, Task
 from preceptor.data.task import never_held_out
 from preceptor.distill.inputs import cut_to_squares
@@ -52,6 +52,11 @@ class Plan:
         shared: Mapping[str, Any],
     ) -> Self:
         """Settle what the caller of `run` left open, and refuse what does not go together."""
+        if not isinstance(shared["student"], str):
+            raise PreceptorError(
+                f"a student of {type(shared['student']).__name__} came; run trains several, so name an architecture, "
+                "such as wrn-16-1 (distill and train take a module)"
+            )
         smaller, held = task.split_validation(validation, shared["seed"])
         judged = Task.from_splits(smaller.train, held, task.classes, f"{task.name} (validation)")
         told, recipe = choose_recipe(recipe, task, options)

@@ -14,6 +14,7 @@ import torch
 from preceptor.core import Ranking, RankingRow
 from preceptor.data import Task
 from preceptor.data.scan import cache_folder
+from preceptor.data.subsets import check_seed
 from preceptor.metrics import DEFAULT_METRICS
 from preceptor.rank import evidence
 from preceptor.rank.assess import Plan
@@ -89,6 +90,7 @@ def rank(
     start = time.perf_counter()
     zoo = Zoo(zoo) if isinstance(zoo, str | Path) else zoo
     task = Task(task) if isinstance(task, str | Path) else task
+    check_seed(seed)
     chosen = choose_metrics(metrics, by)
     names = choose_teachers(zoo, teachers)
     student = Student(student) if isinstance(student, str) else student
