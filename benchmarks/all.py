@@ -30,6 +30,7 @@ BENCHMARKS: dict[str, tuple[list[str], list[str] | None, bool]] = {
     "characters": ([], ["--quick"], False),
     "counts": ([], ["--quick"], False),
     "choice": ([], ["--quick"], False),
+    "sizes": ([], ["--quick"], False),
     "assessment": ([], ["--quick"], False),
     "sinkhorn_gpu": ([], None, True),
     "training_gpu": ([], None, True),

@@ -41,6 +41,7 @@ PATIENT = json.loads((ROOT / "results/benchmarks/methods_patient.json").read_tex
     "results"
 ]
 CHOICE = json.loads((ROOT / "results/benchmarks/choice.json").read_text(encoding="utf-8"))["rows"]
+SIZES = json.loads((ROOT / "results/benchmarks/sizes.json").read_text(encoding="utf-8"))["rows"]
 COUNTS = json.loads((ROOT / "results/benchmarks/counts.json").read_text(encoding="utf-8"))["rows"]
 DEFAULT, SOFTER = "centred decay 100, temperature 6", "centred decay 100, temperature 8"
 WEAK = "centred decay"  # weight 10, temperature 3

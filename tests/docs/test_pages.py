@@ -88,7 +88,10 @@ def test_the_demos_numbers_are_those_of_its_table() -> None:
     assert f"{alone} % alone, {letters} % with a teacher that has only ever seen letters" in page
 
 
-@pytest.mark.parametrize(("benchmark", "page"), [("counts", "when-it-helps.md"), ("choice", "choosing.md")])
+@pytest.mark.parametrize(
+    ("benchmark", "page"),
+    [("counts", "when-it-helps.md"), ("choice", "choosing.md"), ("sizes", "choosing.md")],
+)
 def test_tables_on_other_pages_are_those_of_the_kept_numbers(benchmark: str, page: str) -> None:
     lines = [
         "import sys; sys.path.insert(0, 'benchmarks')",
