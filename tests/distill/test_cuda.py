@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from preceptor.distill.result import Result
 from preceptor.distill.train import train
 from preceptor.models import build
 from tests.distill.toys import toy_task
@@ -35,6 +36,18 @@ def test_a_weight_follows_progress_through_a_graph() -> None:
     )
     terms = [[record["terms"]["sinkhorn"] for record in result.history] for result in (plain, graphed)]
     torch.testing.assert_close(torch.tensor(terms[1]), torch.tensor(terms[0]), rtol=2e-2, atol=2e-3)
+
+
+def test_a_graph_holds_a_view_that_is_larger_than_the_students_images() -> None:
+    seen = {"input_shape": [1, 16, 16], "mean": [0.5], "std": [0.25], "classes": list("wxyz")}
+    teacher = Result(build("cnn-8", 4, (1, 16, 16), seed=5), 0.5, {}, [], [], seen)
+    plain, graphed = (
+        train(toy_task(size=16), method="sinkhorn", teacher=teacher, image_size=8, graphs=graphs, **SETTINGS)
+        for graphs in (False, True)
+    )
+    assert graphed.config["view"] == 16
+    losses = [[record["loss"] for record in result.history] for result in (plain, graphed)]
+    torch.testing.assert_close(torch.tensor(losses[1]), torch.tensor(losses[0]), rtol=1e-2, atol=1e-3)
 
 
 def test_bfloat16_learns() -> None:
