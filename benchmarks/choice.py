@@ -8,26 +8,19 @@ fonts that nobody has seen. Every number is a real `run` with nothing set. Write
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import multiprocessing
 import tempfile
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from statistics import mean, stdev
 from typing import Any
 
-import torch
 from common import ROOT, write_section
+from draws import TEACHERS, arguments, in_processes, percent, teacher_of
 
 from preceptor import Task, Zoo, run
 from preceptor.demo import Settings
-from preceptor.distill.recipe import RECIPES
 from preceptor.distill.saved_run import score_run
-from preceptor.distill.train import train
 from preceptor.pipeline.trials import METHODS_TRIED
 
-TEACHERS = {"letters": 100, "digits": 200}  # and images a class
 COUNTS, DRAWS = (10, 20), (5, 6, 7, 8)
 COLUMNS = ("plain", *METHODS_TRIED, "chosen", "chosen, all labels", "plain, all labels")
 Cell = tuple[str, int, int]  # teacher, images a class, draw
@@ -35,18 +28,11 @@ Cell = tuple[str, int, int]  # teacher, images a class, draw
 
 def outcome(cell: Cell, quick: bool) -> dict[str, float]:
     """Test accuracies of one run's students."""
-    torch.set_num_threads(1)
     name, count, draw = cell
     settings = Settings()
-    if quick:
-        RECIPES.update({known: replace(RECIPES[known], epochs=2) for known in ("patient", "small")})
     with tempfile.TemporaryDirectory() as folder:
         zoo = Zoo(f"{folder}/zoo")
-        source = (
-            f"glyphs:{name}?per_class={TEACHERS[name]}&test_per_class=20&noise={settings.noise}&seed=1000"
-        )
-        train(Task(source), student=settings.arch, recipe="quick", batch_size=32, lr=0.1, out=f"{folder}/teacher",
-              epochs=1 if quick else settings.teacher_epochs, device="cpu", progress=False)  # fmt: skip
+        teacher_of(name, quick, out=f"{folder}/teacher")
         zoo.add(f"run:{folder}/teacher", name=name)
         task = Task(replace(settings, per_class=count, data_seed=draw).target)
         result = run(
@@ -63,10 +49,7 @@ def table(result: dict[str, Any]) -> str:
     lines = ["| teacher, images a class | " + " | ".join(COLUMNS) + " |", "|---|" + "---:|" * len(COLUMNS)]
     for teacher, count in sorted({(row["teacher"], row["count"]) for row in rows}):
         some = [row["accuracies"] for row in rows if (row["teacher"], row["count"]) == (teacher, count)]
-        cells = []
-        for column in COLUMNS:
-            values = [100 * accuracies[column] for accuracies in some]
-            cells.append(f"{mean(values):.1f}" + (f" ± {stdev(values):.1f}" if len(values) > 1 else ""))
+        cells = [percent([accuracies[column] for accuracies in some]) for column in COLUMNS]
         lines.append(f"| {teacher}, {count} | " + " | ".join(cells) + " |")
     draws = len({row["draw"] for row in rows})
     return "\n".join(lines) + (
@@ -76,18 +59,12 @@ def table(result: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="one draw, two epochs; keeps nothing")
-    parser.add_argument("--workers", type=int, default=2)
-    args = parser.parse_args()
-    torch.set_num_threads(1)  # as the workers do
+    args = arguments(__doc__).parse_args()
     cells: list[Cell] = list(itertools.product(TEACHERS, COUNTS, DRAWS[:1] if args.quick else DRAWS))
     rows = []
-    with ProcessPoolExecutor(args.workers, multiprocessing.get_context("spawn")) as pool:
-        done = pool.map(outcome, cells, itertools.repeat(args.quick))
-        for (teacher, count, draw), accuracies in zip(cells, done, strict=True):
-            rows.append({"teacher": teacher, "count": count, "draw": draw, "accuracies": accuracies})
-            print(rows[-1], flush=True)
+    for (teacher, count, draw), accuracies in in_processes(outcome, cells, args):
+        rows.append({"teacher": teacher, "count": count, "draw": draw, "accuracies": accuracies})
+        print(rows[-1], flush=True)
     shown = table({"rows": rows})
     print(shown)
     write_section("choice", shown, {"rows": rows}, quick=args.quick, page=ROOT / "docs" / "choosing.md")

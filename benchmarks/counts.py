@@ -10,17 +10,13 @@ figure of docs/when-it-helps.md.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import itertools
-import multiprocessing
-from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from statistics import mean, stdev
 from typing import Any
 
-import torch
 from common import ROOT, keep, kept, show
+from draws import arguments, in_processes, percent, teacher_of
 
 from preceptor.data import Task
 from preceptor.demo import Settings
@@ -35,39 +31,30 @@ Cell = tuple[int, str, int]  # images a class, recipe, draw
 
 
 @functools.cache
-def teacher(epochs: int) -> Result:
+def teacher(quick: bool) -> Result:
     """The demonstration's teacher of letters."""
-    settings = Settings()
-    return train(Task(settings.teacher_source("letters")), student=settings.arch, recipe="quick", epochs=epochs,
-                 batch_size=32, lr=0.1, device="cpu", evaluate_every=epochs, progress=False)  # fmt: skip
+    return teacher_of("letters", quick)
 
 
-def accuracies(cell: Cell, quick: bool) -> tuple[Cell, dict[str, float]]:
+def accuracies(cell: Cell, quick: bool) -> dict[str, float]:
     """One student by each method."""
-    torch.set_num_threads(1)
     count, recipe, draw = cell
     settings = Settings()
     task = Task(f"glyphs:digits?per_class={count}&test_per_class={settings.test_per_class}"
                 f"&noise={settings.noise}&seed={draw}")  # fmt: skip
-    taught = teacher(1 if quick else settings.teacher_epochs)
+    taught = teacher(quick)
     shared = {"student": settings.arch, "recipe": recipe, "seed": draw, "device": "cpu", "progress": False}
-    shared |= {"epochs": 2} if quick else {}
     found = {}
     for method in METHODS:
         guide = {} if method == "none" else {"method": method, "teacher": taught}
         found[method] = train(task, evaluate_every=10**6, **shared, **guide).accuracy
-    return cell, found
+    return found
 
 
-def measure(workers: int, quick: bool) -> Iterator[tuple[Cell, dict[str, float]]]:
-    """All cells, the long ones first."""
-    cells: list[Cell] = [
-        (c, r, d) for c, r, d in itertools.product(reversed(COUNTS), reversed(RECIPES), DRAWS)
-    ]
-    cells = [cell for cell in cells if cell[0] <= 10 and cell[2] == DRAWS[0]] if quick else cells
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn")) as pool:
-        for done in as_completed([pool.submit(accuracies, cell, quick) for cell in cells]):
-            yield done.result()
+def cells_of(quick: bool) -> list[Cell]:
+    """The long ones first."""
+    cells = list(itertools.product(reversed(COUNTS), reversed(RECIPES), DRAWS))
+    return [cell for cell in cells if cell[0] <= 10 and cell[2] == DRAWS[0]] if quick else cells
 
 
 def rows_of(result: dict[str, Any], recipe: str, method: str) -> dict[int, list[float]]:
@@ -84,10 +71,7 @@ def table(result: dict[str, Any]) -> str:
     counts = sorted({row["count"] for row in result["rows"]})
     lines = ["| recipe, method | " + " | ".join(map(str, counts)) + " |", "|---|" + "---:|" * len(counts)]
     for recipe, method in itertools.product(RECIPES, METHODS):
-        cells = []
-        for values in rows_of(result, recipe, method).values():
-            spread = f" ± {100 * stdev(values):.1f}" if len(values) > 1 else ""
-            cells.append(f"{100 * mean(values):.1f}{spread}")
+        cells = map(percent, rows_of(result, recipe, method).values())
         lines.append(f"| {recipe}, `{method}` | " + " | ".join(cells) + " |")
     draws = len({row["draw"] for row in result["rows"]})
     return "\n".join(lines) + f"\n\nTest accuracy in percent, mean ± standard deviation of {draws} draws."
@@ -117,21 +101,18 @@ def draw(result: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="two epochs, few cells; keeps nothing")
-    parser.add_argument("--workers", type=int, default=2)
+    parser = arguments(__doc__)
     parser.add_argument("--show", action="store_true", help="table and figure from what was kept")
     args = parser.parse_args()
-    torch.set_num_threads(1)  # as the workers do
     if not args.show:
         rows = []
-        for (count, recipe, which), found in measure(args.workers, args.quick):
+        for (count, recipe, which), found in in_processes(accuracies, cells_of(args.quick), args):
             rows.append({"count": count, "recipe": recipe, "draw": which, "accuracies": found})
             print(rows[-1], flush=True)
         if args.quick:
             print(table({"rows": rows}))
             return
-        keep("counts", {"rows": rows, "teacher": teacher(Settings().teacher_epochs).accuracy})
+        keep("counts", {"rows": rows, "teacher": teacher(quick=False).accuracy})
     result = kept("counts")
     show("counts", table(result), page=PAGE)
     draw(result)

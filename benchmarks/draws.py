@@ -1,0 +1,62 @@
+"""Benchmarks on rendered characters that repeat everything on several draws, each in a process of its own."""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from functools import partial
+from statistics import mean, stdev
+from typing import Any, TypeVar
+
+import torch
+
+from preceptor import Task
+from preceptor.demo import Settings
+from preceptor.distill.recipe import RECIPES
+from preceptor.distill.result import Result
+from preceptor.distill.train import train
+
+Cell, Found = TypeVar("Cell"), TypeVar("Found")
+TEACHERS = {"letters": 100, "digits": 200}  # what the teachers know, and of how many images a class
+
+
+def arguments(doc: str) -> argparse.ArgumentParser:
+    """What all of them take."""
+    parser = argparse.ArgumentParser(description=doc.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="one draw, two epochs; keeps nothing")
+    parser.add_argument("--workers", type=int, default=2)
+    return parser
+
+
+def in_processes(
+    work: Callable[[Cell, bool], Found], cells: Sequence[Cell], args: argparse.Namespace
+) -> Iterator[tuple[Cell, Found]]:
+    """Each cell with what came of it, in their order; one thread a process, this one included."""
+    torch.set_num_threads(1)
+    with ProcessPoolExecutor(args.workers, multiprocessing.get_context("spawn")) as pool:
+        yield from zip(cells, pool.map(partial(_alone, work, args.quick), cells), strict=True)
+
+
+def _alone(work: Callable[[Cell, bool], Found], quick: bool, cell: Cell) -> Found:
+    torch.set_num_threads(1)
+    if quick:
+        RECIPES.update({name: replace(RECIPES[name], epochs=2) for name in ("patient", "small")})
+    return work(cell, quick)
+
+
+def teacher_of(name: str, quick: bool, **options: Any) -> Result:
+    """A teacher of so many rendered characters, trained as the demonstration does."""
+    settings = Settings()
+    source = f"glyphs:{name}?per_class={TEACHERS[name]}&test_per_class=20&noise={settings.noise}&seed=1000"
+    epochs = 1 if quick else settings.teacher_epochs
+    return train(Task(source), student=settings.arch, recipe="quick", batch_size=32, lr=0.1, epochs=epochs,
+                 device="cpu", evaluate_every=epochs, progress=False, **options)  # fmt: skip
+
+
+def percent(values: Sequence[float]) -> str:
+    """Mean of accuracies ± their standard deviation."""
+    spread = f" ± {100 * stdev(values):.1f}" if len(values) > 1 else ""
+    return f"{100 * mean(values):.1f}{spread}"
