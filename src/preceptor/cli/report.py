@@ -17,7 +17,11 @@ def report(
         Path, typer.Argument(help="A run folder, a pipeline's folder, or a ranking (folder or JSON file).")
     ],
     out: Annotated[
-        Path | None, typer.Option(help="The HTML file. [default: report.html inside SOURCE]")
+        Path | None,
+        typer.Option(
+            help="The HTML file. [default: report.html inside SOURCE; "
+            "for a JSON file its name with .html, beside it]"
+        ),
     ] = None,
     data: Annotated[
         str | None, typer.Option(help="The task's data, for thumbnails and sample predictions.")
@@ -33,8 +37,15 @@ def report(
     """
     from preceptor.report import write_report
 
-    target = out or (source if source.is_dir() else source.parent) / "report.html"
+    target = out or _beside(source)
     check_can_write(target)  # before the data is read
     task = None if data is None else read_task(data, classes, window, on_bad_image)
     written = write_report(source, target, task=task)
     emit_json({"report": str(written), "bytes": written.stat().st_size}) if json else say(f"wrote {written}")
+
+
+def _beside(source: Path) -> Path:
+    """Where the page of a source lies; that of a file spares report.html, which is that of the whole folder."""
+    if source.is_dir():
+        return source / "report.html"
+    return source.with_name(source.name.removesuffix(".json") + ".html")
