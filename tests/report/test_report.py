@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 
@@ -85,6 +86,60 @@ def test_curves_leave_gaps_out():
     lines = re.findall(r'<polyline points="([^"]*)"', drawn)
     assert [len(line.split()) for line in lines] == [2, 2]
     assert curves({"a": [None]}, "nothing") == ""
+
+
+def axis(drawn: str) -> list[str]:
+    return re.findall(r'<text [^>]*text-anchor="end">([^<]*)</text>', drawn)[:4]
+
+
+@pytest.mark.parametrize(
+    ("value", "percent", "labels"),
+    [
+        (0.6, True, ["55.0 %", "58.3 %", "61.7 %", "65.0 %"]),
+        (1.0, True, ["95.0 %", "96.7 %", "98.3 %", "100.0 %"]),
+        (0.0, True, ["0.0 %", "1.7 %", "3.3 %", "5.0 %"]),
+        (2.0, False, ["1.900", "1.967", "2.033", "2.100"]),
+        (0.0, False, ["-0.050", "-0.017", "0.017", "0.050"]),
+    ],
+)
+def test_a_flat_line_has_an_axis_close_around_it(value, percent, labels):
+    assert axis(curves({"a": [value] * 3}, "flat", percent=percent)) == labels
+
+
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [(1.5, 4.5), (1.501, 1.512), (0, 2.3), (123456.0, 123457.0), (3e-9, 4e-9), (-1, 2e7), (2.3, 2.3001)],
+)
+@pytest.mark.parametrize("percent", [False, True])
+def test_labels_of_an_axis_differ_and_tell_their_places(low, high, percent):
+    labels = axis(curves({"a": [low, high]}, "loss", percent=percent))
+    told = [float(label.removesuffix(" %")) / (100 if percent else 1) for label in labels]
+    np.testing.assert_allclose(told, np.linspace(low, high, 4), rtol=0, atol=(high - low) / 30)
+    assert len(set(labels)) == 4
+
+
+def test_a_line_of_rounding_errors_is_flat():
+    assert axis(curves({"a": [2.0, 2.0 + 1e-15]}, "loss")) == ["1.900", "1.967", "2.033", "2.100"]
+
+
+def test_a_line_of_one_point_is_a_dot():
+    drawn = curves({"once": [None, None, 0.5], "always": [0.4, 0.5, 0.6]}, "accuracy", percent=True)
+    assert re.findall(r'<circle cx="([^"]*)" [^>]*><title>([^<]*)</title>', drawn) == [("632.0", "once")]
+    assert re.findall(r"<polyline [^>]*><title>([^<]*)</title>", drawn) == ["always"]
+    assert "<circle" in curves({"a": [0.5]}, "one epoch")
+
+
+def test_a_note_says_whose_it_is_where_there_are_several_runs(pipeline_folder, tmp_path):
+    for path in ("plain", "from-letters"):
+        file = pipeline_folder / path / "result.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"notes": ["the weights are old"]}))
+    page = write_report(pipeline_folder, tmp_path / "both.html").read_text()
+    assert re.findall(r'<p class="note">([^<]*)</p>', page) == [
+        "plain student: the weights are old",
+        "letters: the weights are old",
+    ]
+    page = write_report(pipeline_folder / "plain", tmp_path / "one.html").read_text()
+    assert re.findall(r'<p class="note">([^<]*)</p>', page) == ["the weights are old"]
 
 
 def test_a_damaged_ranking_says_so(ranking, tmp_path):

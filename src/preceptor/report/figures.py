@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
@@ -59,13 +60,14 @@ def _name(name: str, x: float, y: float, size: float, anchor: str, turn: int) ->
 
 def curves(series: Mapping[str, Sequence[float | None]], label: str, *, percent: bool = False) -> str:
     """Lines over epochs as SVG, with a legend; gaps where there is no value."""
-    width, height, left, bottom = 640, 240, 48, 26
+    width, height, bottom = 640, 240, 26
     values = [v for line in series.values() for v in line if v is not None and np.isfinite(v)]
     if not values:
         return ""
     longest = max(len(line) for line in series.values())
-    low, high = min(values), max(values)
-    low, high = (low - 0.5, high + 0.5) if high == low else (low, high)
+    low, high = _span(values, percent)
+    ticks = _labels(low, high, percent)
+    left = max(48, 10 + 7 * max(map(len, ticks.values())))
 
     def x(epoch: int) -> float:
         return left + (width - left - 8) * (epoch / max(longest - 1, 1))
@@ -74,24 +76,18 @@ def curves(series: Mapping[str, Sequence[float | None]], label: str, *, percent:
         return 8 + (height - bottom - 16) * (1 - (value - low) / (high - low))
 
     parts = []
-    for tick in np.linspace(low, high, 4):
-        text = f"{100 * tick:.0f} %" if percent else f"{tick:.2g}"
+    for tick, text in ticks.items():
         parts.append(
             f'<line class="grid" x1="{left}" x2="{width - 8}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>'
         )
         parts.append(f'<text x="{left - 6}" y="{y(tick) + 4:.1f}" text-anchor="end">{text}</text>')
     parts.append(f'<text x="{left}" y="{height - 4}">epoch 1</text>')
-    parts.append(f'<text x="{width - 8}" y="{height - 4}" text-anchor="end">{longest}</text>')
+    if longest > 1:
+        parts.append(f'<text x="{width - 8}" y="{height - 4}" text-anchor="end">{longest}</text>')
     for number, (name, line) in enumerate(series.items()):
         dash = ("", "6 3", "2 3", "8 3 2 3")[number // len(COLOURS) % 4] if number >= len(COLOURS) else ""
-        points = " ".join(
-            f"{x(e):.1f},{y(v):.1f}" for e, v in enumerate(line) if v is not None and np.isfinite(v)
-        )
-        colour = COLOURS[number % len(COLOURS)]
-        parts.append(
-            f'<polyline points="{points}" stroke="{colour}" stroke-dasharray="{dash}">'
-            f"<title>{escape(name)}</title></polyline>"
-        )
+        points = [(x(e), y(v)) for e, v in enumerate(line) if v is not None and np.isfinite(v)]
+        parts.append(_line(points, name, COLOURS[number % len(COLOURS)], dash))
     legend = " ".join(
         f'<span class="key"><i style="background:{COLOURS[n % len(COLOURS)]}"></i>{escape(name)}</span>'
         for n, name in enumerate(series)
@@ -99,6 +95,35 @@ def curves(series: Mapping[str, Sequence[float | None]], label: str, *, percent:
     frame = f'class="curves" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}"'
     svg = f"<svg {frame}>{''.join(parts)}</svg>"
     return f"<figure><figcaption>{escape(label)} {legend}</figcaption>{svg}</figure>"
+
+
+def _span(values: Sequence[float], percent: bool) -> tuple[float, float]:
+    """The ends of an axis; a flat line has room above and below, in proportion to what it shows."""
+    low, high = min(values), max(values)
+    if high - low > 1e-6 * max(abs(low), abs(high)):  # less is rounding, which no label can tell
+        return low, high
+    if percent:
+        return max(low - 0.05, 0.0), min(high + 0.05, 1.0)
+    room = 0.05 * max(abs(low), abs(high)) or 0.05
+    return low - room, high + room
+
+
+def _labels(low: float, high: float, percent: bool) -> dict[float, str]:
+    """Four places on an axis and what stands there: one digit more than the step has, so that no two are alike."""
+    scale, unit = (100, " %") if percent else (1, "")
+    step = math.floor(math.log10(scale * (high - low) / 3))
+    largest = math.floor(math.log10(scale * max(abs(low), abs(high))))
+    style = f".{largest - step + 1}e" if step < -6 or largest > 5 else f".{max(0, 1 - step)}f"
+    return {tick: f"{scale * tick:z{style}}{unit}" for tick in np.linspace(low, high, 4).tolist()}
+
+
+def _line(points: Sequence[tuple[float, float]], name: str, colour: str, dash: str) -> str:
+    title = f"<title>{escape(name)}</title>"
+    if len(points) == 1:  # a line of one point has no length, so that nothing would show
+        (x, y) = points[0]
+        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}">{title}</circle>'
+    places = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    return f'<polyline points="{places}" stroke="{colour}" stroke-dasharray="{dash}">{title}</polyline>'
 
 
 def flow_chart(bridge: Bridge, pictures: Mapping[str, str]) -> str:
