@@ -10,6 +10,7 @@ import torch
 
 from preceptor.core import PreceptorError
 from preceptor.distill.losses import Probe
+from preceptor.distill.losses.class_costs import class_costs
 from preceptor.distill.losses.sinkhorn import schedule_factor
 from preceptor.distill.recipe import RECIPES
 from tests.distill.losses.cases import OTHER_CLASSES, STUDENT_CLASSES, build, make_context, make_step
@@ -123,6 +124,16 @@ def test_data_centers(normalize, center):
         teacher, student = unit(teacher), unit(student)
     cost = build("sinkhorn", context, centers="data", normalize=normalize, center=center).cost
     np.testing.assert_allclose(cost.numpy(), euclidean(teacher, student), rtol=1e-5)
+
+
+def test_a_teacher_to_which_all_classes_look_alike_is_1_away_from_each():
+    context = make_context(same=False)
+    alike = replace(context.train_outputs, features=np.ones_like(context.train_outputs.features))
+    costs = class_costs(replace(context, train_outputs=alike), center=True)
+    torch.testing.assert_close(costs.between, torch.ones_like(costs.between))
+    rows = torch.zeros_like(context.teacher_classifier)
+    costs = class_costs(replace(context, teacher_classifier=rows), center=False)
+    torch.testing.assert_close(costs.between, torch.ones_like(costs.between))
 
 
 def test_predicted_centers():
