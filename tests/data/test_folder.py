@@ -56,6 +56,16 @@ def test_a_class_may_be_called_train(make_folder):
     assert np.bincount(task.train.labels).tolist() == [3, 6]
 
 
+@pytest.mark.parametrize("inside", [b"\xc4pfel/1.png", b"cat/\xe4.png"])
+def test_a_name_that_is_not_utf_8_is_told(make_folder, inside):
+    root = make_folder(LAYOUT)
+    where = os.path.join(os.fsencode(root), b"train", inside)
+    os.makedirs(os.path.dirname(where), exist_ok=True)
+    shutil.copy(next((root / "train" / "dog").iterdir()), where)
+    with pytest.raises(PreceptorError, match=r"the name b'.*\\x.*' is not UTF-8; rename it"):
+        Task(root)
+
+
 def test_classes_and_window_choose_before_reading(make_folder):
     root = make_folder({f"{part}/{name}": 2 for part in ("train", "test") for name in "abcd"})
     whole = Task(root)

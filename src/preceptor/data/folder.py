@@ -108,7 +108,18 @@ def _class_folders(folder: Path) -> tuple[str, ...]:
 
 def _folders(folder: Path) -> tuple[str, ...]:
     entries = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
-    return tuple(sorted(entry.name for entry in entries if entry.is_dir()))
+    return tuple(sorted(_readable(entry.name) for entry in entries if entry.is_dir()))
+
+
+def _readable(name: str) -> str:
+    """The name, which other systems' archives may have in an encoding that no text can hold."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise PreceptorError(
+            f"the name {os.fsencode(name)!r} is not UTF-8; rename it (convmv -f latin1 -t utf8 renames whole folders)"
+        ) from None
+    return name
 
 
 def _image_files(folder: Path) -> list[Path]:
@@ -116,7 +127,7 @@ def _image_files(folder: Path) -> list[Path]:
     for base, folders, names in os.walk(folder, onerror=_refuse):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         found += [
-            Path(base) / name
+            Path(base) / _readable(name)
             for name in sorted(names)
             if not name.startswith(".") and Path(name).suffix.lower() in SUFFIXES
         ]
