@@ -129,6 +129,13 @@ def test_ctrl_c_is_one_line_and_leaves_what_is_finished(tmp_path: Path) -> None:
     assert errors == "preceptor: interrupted; what was finished is kept\n"
 
 
+def test_a_terminal_without_arrows_gets_a_sign_for_them() -> None:
+    script = "import preceptor.cli as cli; cli.app = lambda: print('O \u2192 0'); cli.main()"
+    environment = {**os.environ, "PYTHONIOENCODING": "cp1252"}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False, env=environment)
+    assert (done.returncode, done.stdout.strip()) == (0, b"O ? 0")
+
+
 def test_the_version_is_the_packages() -> None:
     import preceptor as package
 

@@ -6,6 +6,7 @@ Nothing heavy is imported before a command runs, so that ``--help`` answers at o
 
 from __future__ import annotations
 
+import io
 import sys
 
 TYPE_CHECKING = False  # the name that type checkers know; to import typing takes milliseconds
@@ -32,6 +33,9 @@ def main() -> None:
     """Entry point: 0 done, 1 failed (one line says what and how to fix it), 2 wrong call, 130 interrupted."""
     try:
         _watch()
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):  # a code page without an arrow must not cost a ranking
+                stream.reconfigure(errors="replace")
         from preceptor.cli import app
 
         app()
