@@ -54,7 +54,7 @@ def add(
     resize: Annotated[
         int | None, typer.Option(help="Resize the shorter side to this before cropping.")
     ] = None,
-    crop: Annotated[str | None, typer.Option(help="center, squash or none.")] = None,
+    crop: Annotated[str | None, typer.Option(help="center, square, squash or none.")] = None,
     interpolation: Annotated[str | None, typer.Option(help="nearest, bilinear or bicubic.")] = None,
     mean: Annotated[
         str | None, typer.Option(help="Mean for each channel of images in [0, 1], or one for all.")
