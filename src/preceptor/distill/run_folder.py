@@ -98,12 +98,18 @@ class RunFolder:
 
     def _check_same(self, config: Mapping[str, Any]) -> None:
         old, new = _flat(self.read_config()), _flat(json.loads(_json(config)))
-        differing = [
-            f"{key} was {_short(old.get(key))} and is {_short(new.get(key))}"
+        keys = [
+            key
             for key in sorted({*old, *new})
             if old.get(key) != new.get(key) and not {key, key.split(".")[0]} & (_CIRCUMSTANCES | _SPELLINGS)
         ]
-        if differing:
+        if keys == ["view"]:  # which nobody sets
+            raise PreceptorError(
+                f"the run in {self.path} was begun with images of another size for the teacher, by another version of "
+                "preceptor; train anew in another folder"
+            )
+        if keys:
+            differing = [f"{key} was {_short(old.get(key))} and is {_short(new.get(key))}" for key in keys]
             raise PreceptorError(
                 f"the run in {self.path} cannot be resumed with other settings: {'; '.join(differing)}; "
                 "give the same ones or choose another folder"
