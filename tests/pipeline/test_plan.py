@@ -36,6 +36,12 @@ def test_wrong_calls_say_what_to_do(zoo, tmp_path):
         run(Zoo(str(tmp_path / "empty")), task, student="mlp-8", out=tmp_path / "s")
 
 
+def test_several_processes_are_refused(zoo, tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(PreceptorError, match="run works in one process and several were started"):
+        run(zoo, blobs("abcd"), student="mlp-8", out=tmp_path / "r")
+
+
 def test_a_student_that_cannot_be_built_is_told_before_the_ranking(zoo, tmp_path, monkeypatch):
     monkeypatch.setattr("preceptor.pipeline.rank", lambda *_, **__: pytest.fail("the ranking began"))
     with pytest.raises(PreceptorError, match="no architecture 'mlp8'"):
@@ -88,6 +94,7 @@ def test_a_leader_that_the_method_cannot_use_is_told_before_any_training(zoo, tm
         PreceptorError, match=r"^same leads the ranking and does not fit: .*distil from one .*: other$"
     ):
         run(zoo, named(blobs("abcd"), "wxyz"), method="kd", student="mlp-8", out=tmp_path / "r", **RECIPE)
+    assert not list((tmp_path / "r").iterdir())  # so that another call may use the folder
 
 
 def named(task: Task, classes: str) -> Task:

@@ -99,9 +99,11 @@ def run(
     folder = _begin(Path(out), resume)
     _said(notify, plan.told)
 
-    ranking = _rank(zoo, task, metrics, asked, folder)  # Alg. 1, line 1
+    ranking = rank(zoo, task, metrics, **asked)  # Alg. 1, line 1
     leaders = _leaders(ranking, top)
     plan.check_leaders(zoo, leaders, ranking)
+    # With it the run has begun: what was refused up to here leaves the folder free.
+    write_atomically(folder / "ranking.json", ranking.to_json().encode())
     verdict = _said(notify, [ranked_sentence(ranking, leaders)])
     verdict += _said(notify, no_better_than_nothing(zoo, task, ranking, leaders, asked["device"], trust_code))
 
@@ -136,13 +138,6 @@ def _begin(folder: Path, resume: bool) -> Path:
     check_can_write(folder / "ranking.json")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
-
-
-def _rank(zoo: Zoo, task: Task, metrics: Sequence[str], asked: Mapping[str, Any], folder: Path) -> Ranking:
-    """Rank, and put the ranking into the folder, whatever comes of it."""
-    ranking = rank(zoo, task, metrics, **asked)
-    write_atomically(folder / "ranking.json", ranking.to_json().encode())
-    return ranking
 
 
 def _leaders(ranking: Ranking, top: int) -> list[str]:

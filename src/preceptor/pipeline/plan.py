@@ -57,6 +57,10 @@ class Plan:
                 f"a student of {type(shared['student']).__name__} came; run trains several, so name an architecture, "
                 "such as wrn-16-1 (distill and train take a module)"
             )
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise PreceptorError(
+                "run works in one process and several were started; torchrun is for distill and train"
+            )
         smaller, held = task.split_validation(validation, shared["seed"])
         judged = Task.from_splits(smaller.train, held, task.classes, f"{task.name} (validation)")
         told, recipe = choose_recipe(recipe, task, options)
