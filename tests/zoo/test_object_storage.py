@@ -34,6 +34,25 @@ def test_an_object_store_keeps_a_claimed_name_for_its_claimer(run: Path) -> None
     assert zoo.names() == ["a", "b"]
 
 
+def test_a_claim_that_goes_with_another_add_is_not_ours(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two adds overwrite a claim that has just been given up; the one whose token stays ends first and removes it."""
+    zoo = Zoo("memory://vanishing/zoo")
+    filesystem = zoo.storage.filesystem  # type: ignore[attr-defined]
+    write, delete = filesystem.pipe_file, filesystem.rm_file
+
+    def gone(path: str, data: bytes, **options: Any) -> None:
+        write(path, data, **options)
+        if path.endswith(CLAIM_FILE):
+            delete(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(filesystem, "pipe_file", gone)
+        with pytest.raises(PreceptorError, match="another process is adding 'a' to this zoo"):
+            zoo.add(f"run:{run}", name="a")
+    assert zoo.names() == []
+    zoo.add(f"run:{run}", name="a")
+
+
 def test_an_object_store_cut_off_after_any_write_shows_all_or_nothing(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -120,7 +120,11 @@ class ObjectStorage:
                     f"another process is adding {name!r} to this zoo; if it was killed, remove {name!r} first"
                 ) from error
             self.filesystem.pipe_file(path, token)
-        if self.filesystem.cat_file(path) != token:
+        try:
+            held = self.filesystem.cat_file(path)
+        except FileNotFoundError:  # gone with an add that claimed the name in the same moment and has ended
+            held = b""
+        if held != token:
             raise PreceptorError(f"another process is adding {name!r} to this zoo; choose another name")
         return path
 
