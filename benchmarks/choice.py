@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from common import ROOT, write_section
-from draws import TEACHERS, arguments, in_processes, percent, teacher_of
+from draws import TEACHERS, accuracy_table, arguments, in_processes, teacher_of
 
 from preceptor import Task, Zoo, run
 from preceptor.demo import Settings
@@ -46,16 +46,12 @@ def outcome(cell: Cell, quick: bool) -> dict[str, float]:
 def table(result: dict[str, Any]) -> str:
     """Means over draws."""
     rows = result["rows"]
-    lines = ["| teacher, images a class | " + " | ".join(COLUMNS) + " |", "|---|" + "---:|" * len(COLUMNS)]
+    lines = {}
     for teacher, count in sorted({(row["teacher"], row["count"]) for row in rows}):
         some = [row["accuracies"] for row in rows if (row["teacher"], row["count"]) == (teacher, count)]
-        cells = [percent([accuracies[column] for accuracies in some]) for column in COLUMNS]
-        lines.append(f"| {teacher}, {count} | " + " | ".join(cells) + " |")
-    draws = len({row["draw"] for row in rows})
-    return "\n".join(lines) + (
-        f"\n\nTest accuracy in percent, mean ± standard deviation of {draws} draws. The first four columns have seen "
-        "80 % of the labels; the rest chose."
-    )
+        lines[f"{teacher}, {count}"] = [[found[column] for found in some] for column in COLUMNS]
+    shown = accuracy_table(("teacher, images a class", *COLUMNS), lines, rows)
+    return f"{shown} The first four columns have seen 80 % of the labels; the rest chose."
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from common import ROOT, keep, kept, show
-from draws import arguments, in_processes, percent, teacher_of
+from draws import accuracy_table, arguments, in_processes, teacher_of
 
 from preceptor.data import Task
 from preceptor.demo import Settings
@@ -69,12 +69,11 @@ def rows_of(result: dict[str, Any], recipe: str, method: str) -> dict[int, list[
 def table(result: dict[str, Any]) -> str:
     """Accuracy in percent by recipe, method and count."""
     counts = sorted({row["count"] for row in result["rows"]})
-    lines = ["| recipe, method | " + " | ".join(map(str, counts)) + " |", "|---|" + "---:|" * len(counts)]
-    for recipe, method in itertools.product(RECIPES, METHODS):
-        cells = map(percent, rows_of(result, recipe, method).values())
-        lines.append(f"| {recipe}, `{method}` | " + " | ".join(cells) + " |")
-    draws = len({row["draw"] for row in result["rows"]})
-    return "\n".join(lines) + f"\n\nTest accuracy in percent, mean ± standard deviation of {draws} draws."
+    lines = {
+        f"{recipe}, `{method}`": list(rows_of(result, recipe, method).values())
+        for recipe, method in itertools.product(RECIPES, METHODS)
+    }
+    return accuracy_table(("recipe, method", *map(str, counts)), lines, result["rows"])
 
 
 def draw(result: dict[str, Any]) -> None:

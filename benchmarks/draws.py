@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -60,3 +60,13 @@ def percent(values: Sequence[float]) -> str:
     """Mean of accuracies ± their standard deviation."""
     spread = f" ± {100 * stdev(values):.1f}" if len(values) > 1 else ""
     return f"{100 * mean(values):.1f}{spread}"
+
+
+def accuracy_table(
+    head: Sequence[str], lines: Mapping[str, Sequence[Sequence[float]]], rows: Sequence[Mapping[str, Any]]
+) -> str:
+    """A line for each name, with what the draws reached in each column; `rows` are all that was kept."""
+    shown = ["| " + " | ".join(head) + " |", "|---|" + "---:|" * (len(head) - 1)]
+    shown += [f"| {name} | " + " | ".join(map(percent, columns)) + " |" for name, columns in lines.items()]
+    draws = len({row["draw"] for row in rows})
+    return "\n".join(shown) + f"\n\nTest accuracy in percent, mean ± standard deviation of {draws} draws."

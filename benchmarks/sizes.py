@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from common import ROOT, write_section
-from draws import TEACHERS, arguments, in_processes, percent, teacher_of
+from draws import TEACHERS, accuracy_table, arguments, in_processes, teacher_of
 
 from preceptor import Task
 from preceptor.data.images import fit
@@ -58,16 +58,12 @@ def accuracies(cell: Cell, quick: bool) -> dict[str, dict[str, float]]:
 def table(result: dict[str, Any]) -> str:
     """Means over draws."""
     rows = result["rows"]
-    lines = [
-        "| teacher, method | alone | images shrunk beforehand | images as they are |",
-        "|---|" + "---:|" * len(COLUMNS),
-    ]
+    lines = {}
     for teacher, method in itertools.product(TEACHERS, METHODS):
         some = [row["accuracies"][method] for row in rows if row["teacher"] == teacher]
-        cells = [percent([found[column] for found in some]) for column in COLUMNS]
-        lines.append(f"| {teacher}, `{method}` | " + " | ".join(cells) + " |")
-    draws = len({row["draw"] for row in rows})
-    return "\n".join(lines) + f"\n\nTest accuracy in percent, mean ± standard deviation of {draws} draws."
+        lines[f"{teacher}, `{method}`"] = [[found[column] for found in some] for column in COLUMNS]
+    alone, *shown = COLUMNS
+    return accuracy_table(("teacher, method", alone, *(f"images {how}" for how in shown)), lines, rows)
 
 
 def main() -> None:
