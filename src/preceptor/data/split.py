@@ -11,11 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from preceptor.core import PreceptorError
 from preceptor.data.identity import identity
 from preceptor.data.images import decode, read_bytes
 from preceptor.data.scan import ImageFile
 
 MEMORY_BYTES = 2 * 2**30  # decoded images of a folder are kept in memory up to this
+
+Indices = Sequence[int] | np.ndarray | Tensor | slice  # positions, or a mask with one entry for each sample
 
 
 class Store(Protocol):
@@ -220,14 +223,17 @@ class Split:
             self._identities = [self.store.identity(int(row)) for row in self.rows]
         return self._identities
 
-    def load(self, indices: Sequence[int] | np.ndarray | Tensor | slice) -> Tensor | list[Tensor]:
+    def load(self, indices: Indices) -> Tensor | list[Tensor]:
         """Samples as tensors on the CPU.
+
+        Args:
+            indices: Positions in this split, or a mask with True for each sample that is wanted.
 
         Returns:
             uint8 (B, C, H, W) where all images have one size, else a list of uint8 (C, H, W);
             float32 (B, d) for vectors.
         """
-        rows = self.rows[indices if isinstance(indices, slice) else np.asarray(indices, dtype=np.int64)]
+        rows = self.rows[_positions(indices, len(self))]
         if isinstance(self.store, ArrayStore):
             return torch.from_numpy(self.store.array[rows])
         samples = [torch.from_numpy(np.array(self.store.load(int(row)))) for row in rows]
@@ -251,7 +257,28 @@ class Split:
         """Where a sample's file lies, or None for samples without files."""
         return self.store.path(int(self.rows[index]))
 
-    def select(self, indices: Sequence[int] | np.ndarray, labels: np.ndarray | None = None) -> Split:
-        """Some of the samples, in the given order, with other labels where given; nothing is copied."""
-        chosen = np.asarray(indices, dtype=np.int64)
+    def select(self, indices: Indices, labels: np.ndarray | None = None) -> Split:
+        """Some of the samples, in the given order or by a mask, with other labels where given; nothing is copied."""
+        chosen = _positions(indices, len(self))
         return Split(self.store, self.labels[chosen] if labels is None else labels, self.rows[chosen])
+
+
+def _positions(indices: Indices, count: int) -> np.ndarray | slice:
+    """What to take of `count` samples; a mask becomes the positions at which it is True."""
+    if isinstance(indices, slice):
+        return indices
+    array = indices.cpu().numpy() if isinstance(indices, Tensor) else np.asarray(indices)
+    if array.dtype == bool:
+        if array.shape != (count,):
+            raise PreceptorError(
+                f"a mask of shape {array.shape} came; expected ({count},), one entry for each sample"
+            )
+        return np.flatnonzero(array)
+    if array.size and array.dtype.kind not in "iu":
+        whole = array.dtype.kind == "f" and np.isfinite(array).all() and (np.floor(array) == array).all()
+        if not whole:
+            raise PreceptorError(
+                f"indices of {array.dtype} came that are no whole numbers; give positions from 0 to {count - 1}, "
+                "or a mask"
+            )
+    return array.astype(np.int64)
