@@ -232,6 +232,41 @@ def test_wrong_datasets(samples, message):
         Task.from_datasets([np.ones(3)], [])
 
 
+@pytest.mark.parametrize(
+    ("label", "message"),
+    [
+        (
+            1.9,
+            "the label of train sample 0 holds float64, expected integers that count from 0; convert the labels",
+        ),
+        ("cat", "the label of train sample 0 holds <U3, expected integers"),
+        (
+            torch.tensor([0, 1, 0]),
+            r"the label of train sample 0 has shape \(3,\), expected \(1,\): one label",
+        ),
+        (torch.tensor(1.0, dtype=torch.bfloat16), "the label of train sample 0 holds float32"),
+    ],
+)
+def test_labels_of_a_dataset_are_whole_numbers(label, message):
+    pairs = [(np.ones(3), label), (np.ones(3), 0)]
+    with pytest.raises(PreceptorError, match=message):
+        Task.from_datasets(pairs, pairs)
+
+
+def test_labels_of_a_dataset_come_in_any_integer_form():
+    pairs = [(np.ones(3), label) for label in (1, np.int8(0), torch.tensor(2), torch.tensor([1]))]
+    np.testing.assert_array_equal(Task.from_datasets(pairs, pairs).train.labels, [1, 0, 2, 1])
+
+
+def test_short_floats_of_torch():
+    x, y = torch.randn(4, 3).bfloat16(), torch.tensor([0, 1, 0, 1])
+    for task in (Task.from_arrays(x, y, x, y), Task.from_datasets(*[list(zip(x, y, strict=True))] * 2)):
+        torch.testing.assert_close(task.train.load(slice(None)), x.float())
+    images = torch.zeros(4, 3, 5, 5, dtype=torch.bfloat16)
+    with pytest.raises(PreceptorError, match=r"train_x holds images as torch\.bfloat16, expected uint8"):
+        Task.from_arrays(images, y, images, y)
+
+
 def test_fingerprint_is_a_sha256_over_what_is_documented(task):
     def of(split):
         digest = hashlib.sha256(b"images" + split.labels.tobytes())

@@ -18,9 +18,17 @@ MAX_NPZ_BYTES = 64 * 2**30  # uncompressed
 KEYS = ("train_x", "train_y", "test_x", "test_y", "classes")
 
 
+def as_array(values: Any) -> np.ndarray:
+    """An array of what came; torch's short floats, which numpy has not, become float32."""
+    if not isinstance(values, torch.Tensor):
+        return np.asarray(values)
+    values = values.detach().cpu()
+    return (values.float() if values.is_floating_point() and values.itemsize <= 2 else values).numpy()
+
+
 def samples(values: Any, name: str) -> np.ndarray:
     """Check one array of samples: images become uint8 (N, C, H, W), vectors float32 (N, d)."""
-    array = values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else np.asarray(values)
+    array = as_array(values)
     if array.dtype.kind not in "buif":
         raise PreceptorError(f"{name} holds {array.dtype}, expected numbers: uint8 images or float vectors")
     if array.ndim == 2:
@@ -36,8 +44,9 @@ def samples(values: Any, name: str) -> np.ndarray:
             f"{name} has shape {array.shape}, expected images (N, H, W, C) or (N, H, W), or vectors (N, d)"
         )
     if array.dtype != np.uint8:
+        came = getattr(values, "dtype", array.dtype)
         raise PreceptorError(
-            f"{name} holds images as {array.dtype}, expected uint8 from 0 to 255; scale and cast them"
+            f"{name} holds images as {came}, expected uint8 from 0 to 255; scale and cast them"
         )
     if array.ndim == 3:
         return np.ascontiguousarray(array[:, None])
@@ -50,7 +59,7 @@ def samples(values: Any, name: str) -> np.ndarray:
 
 def labels_of(values: Any, rows: int, name: str) -> np.ndarray:
     """Check one array of labels: (N,) integers."""
-    array = values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else np.asarray(values)
+    array = as_array(values)
     if array.shape != (rows,):
         raise PreceptorError(f"{name} has shape {array.shape}, expected ({rows},): one label for each sample")
     if array.dtype.kind not in "iu":
@@ -154,17 +163,19 @@ def dataset_split(dataset: Any, name: str) -> Split:
     if hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__"):
         pairs = (dataset[index] for index in range(len(dataset)))
     rows: list[np.ndarray] = []
-    labels: list[int] = []
+    labels: list[np.ndarray] = []
     for position, pair in enumerate(pairs):
         if not isinstance(pair, tuple | list) or len(pair) < 2:
             raise PreceptorError(
                 f"{name} sample {position} is a {type(pair).__name__}, expected (sample, label)"
             )
         rows.append(_one_sample(pair[0], f"{name} sample {position}"))
-        labels.append(int(pair[1]))
+        labels.append(
+            labels_of(np.atleast_1d(as_array(pair[1])), 1, f"the label of {name} sample {position}")
+        )
     if not rows:
         raise PreceptorError(f"the {name} dataset is empty; give one with samples")
-    return Split(_store(rows, name), np.array(labels))
+    return Split(_store(rows, name), np.concatenate(labels))
 
 
 def _store(rows: Sequence[np.ndarray], name: str) -> ArrayStore | ListStore:
@@ -185,7 +196,7 @@ def _one_sample(value: Any, name: str) -> np.ndarray:
     """One sample as uint8 (C, H, W) or float32 (d,)."""
     if isinstance(value, Image.Image):
         value = np.asarray(value.convert("L" if value.mode in ("L", "1") else "RGB"))
-    array = value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else np.asarray(value)
+    array = as_array(value)
     if array.ndim in (2, 3) and array.dtype.kind == "f":
         if array.min(initial=0) < 0 or array.max(initial=0) > 1:
             raise PreceptorError(
