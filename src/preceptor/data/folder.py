@@ -27,8 +27,6 @@ def read_folder(
         select: Which of the classes to read, and in which order.
         on_bad_image: "fail" names the damaged files in an error; "skip" leaves them out and names them.
     """
-    if on_bad_image not in ON_BAD_IMAGE:
-        raise PreceptorError(f"on_bad_image is {on_bad_image!r}; use one of {', '.join(ON_BAD_IMAGE)}")
     parts = _parts(root)
     classes = select(_class_folders(parts[0]))
     if len(parts) == 2:

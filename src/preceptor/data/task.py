@@ -74,10 +74,10 @@ class Task:
             _check(read.name, read.classes, train, train)
             kept, held = hold_out(train.labels, test_fraction, seed, read.classes)
             train, test = train.select(kept), train.select(held)
-        self._fill(name, read.classes, train, test, read.bad_images)
+        _check(name, read.classes, train, test)
         wanted = read.classes if on_folder(read.train) else select(read.classes)
-        if wanted != read.classes:
-            self.__dict__.update(self.subset(wanted, name=name).__dict__)
+        train, test = (_of_classes(split, read.classes, wanted) for split in (train, test))
+        self._fill(name, wanted, train, test, read.bad_images)
 
     def _fill(
         self, name: str, classes: tuple[str, ...], train: Split, test: Split, bad_images: tuple[str, ...] = ()
@@ -151,16 +151,8 @@ class Task:
     def subset(self, classes: Sequence[str], name: str | None = None) -> Task:
         """The task with these classes only, in this order."""
         kept = known_classes(classes, self.classes)
-        position = np.full(len(self.classes), -1, dtype=np.int64)
-        position[[self.classes.index(entry) for entry in kept]] = np.arange(len(kept))
-
-        def choose(split: Split) -> Split:
-            labels = position[split.labels]
-            chosen = np.flatnonzero(labels >= 0)
-            return split.select(chosen, labels[chosen])
-
-        title = name or self.name + _suffix(None, kept)
-        return Task.from_splits(choose(self.train), choose(self.test), kept, title, self.bad_images)
+        train, test = (_of_classes(split, self.classes, kept) for split in (self.train, self.test))
+        return Task.from_splits(train, test, kept, name or self.name + _suffix(None, kept), self.bad_images)
 
     def window(self, start: int, size: int, seed: int | None = None) -> Task:
         """The task with a window of its classes, as in the paper's Fig. 4."""
@@ -221,6 +213,17 @@ def known_classes(names: Sequence[str], available: tuple[str, ...]) -> tuple[str
     if len(set(names)) != len(names):
         raise PreceptorError(f"the classes {', '.join(names)} name one twice; name each once")
     return tuple(names)
+
+
+def _of_classes(split: Split, classes: tuple[str, ...], kept: tuple[str, ...]) -> Split:
+    """The samples of some classes, whose places are then those among the kept ones."""
+    if kept == classes:
+        return split
+    position = np.full(len(classes), -1, dtype=np.int64)
+    position[[classes.index(entry) for entry in kept]] = np.arange(len(kept))
+    labels = position[split.labels]
+    chosen = np.flatnonzero(labels >= 0)
+    return split.select(chosen, labels[chosen])
 
 
 def on_folder(split: Split) -> bool:
