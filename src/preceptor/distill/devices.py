@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from preceptor.core import PreceptorError
+from preceptor.devices import resolve_device
 from preceptor.files import explain
 
 if TYPE_CHECKING:
@@ -21,21 +22,6 @@ else:
         from lightning_fabric import Fabric
     except ModuleNotFoundError:  # the same library inside the `lightning` package
         from lightning.fabric import Fabric
-
-
-def resolve_device(device: str) -> torch.device:
-    """The device that "auto", "cpu", "cuda", "cuda:1" or "mps" means here."""
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        chosen = torch.device(device)
-    except RuntimeError:
-        raise PreceptorError(
-            f"device {device!r} is unknown; expected auto, cpu, cuda, cuda:N or mps"
-        ) from None
-    if chosen.type == "cuda" and not torch.cuda.is_available():
-        raise PreceptorError(f"device {device!r} came and this machine has no CUDA device; use auto or cpu")
-    return chosen
 
 
 def make_fabric(device: str, precision: Any) -> Fabric:
