@@ -17,6 +17,7 @@ import numpy as np
 
 from experiments import results
 from experiments.jobs import EPOCHS, PAPER, Job, Scale
+from experiments.rows import Rows
 
 NOT_RUN = "not run yet"
 # Okabe and Ito's colours, which the colour-blind tell apart, in a fixed order.
@@ -54,28 +55,12 @@ class Sample:
         return f"{factor * self.mean:{sign}.{digits}f}{spread} ({len(self.values)})"
 
 
-def _place(row: dict[str, Any]) -> tuple:
-    """Few rows share these fields, so that a job's is found at once."""
-    return tuple(row.get(name) for name in ("data", "task", "student", "variant", "seed"))
-
-
-class Book:
+class Book(Rows):
     """All results, and the plans that they belong to."""
 
     def __init__(self, folder: Path = results.RESULTS, scale: Scale = PAPER) -> None:
-        self.folder, self.scale = folder, scale
-        self._rows: dict[str, list[dict[str, Any]]] = {}
-        self._index: dict[str, dict[tuple, list[dict[str, Any]]]] = {}
-
-    def rows(self, name: str, **wanted: Any) -> list[dict[str, Any]]:
-        """The rows of a file that have the given values."""
-        if name not in self._rows:
-            self._rows[name] = results.read(self.folder / f"{name}.jsonl")
-        return [row for row in self._rows[name] if all(row.get(k) == v for k, v in wanted.items())]
-
-    def latest(self, name: str, **wanted: Any) -> dict[str, Any] | None:
-        """The last of them."""
-        return next(reversed(self.rows(name, **wanted)), None)
+        super().__init__(folder)
+        self.scale = scale
 
     def scale_of(self, name: str) -> Scale:
         """The paper's scale, or the epochs at which most rows of an experiment were made where none are at it."""
@@ -85,15 +70,6 @@ class Book:
             return self.scale
         epochs, teacher_epochs = pairs.most_common(1)[0][0]
         return replace(self.scale, epochs=epochs, teacher_epochs=teacher_epochs)
-
-    def row(self, job: Job) -> dict[str, Any] | None:
-        """The row of a job; of several, the last."""
-        if job.experiment not in self._index:
-            index = self._index[job.experiment] = {}
-            for row in self.rows(job.experiment):
-                index.setdefault(_place(row), []).append(row)
-        rows = self._index[job.experiment].get(_place(job.identity()), [])
-        return next((row for row in reversed(rows) if job.matches(row)), None)
 
     def accuracy(self, jobs: Iterable[Job]) -> Sample:
         """Accuracies of those jobs that have been run and came to an end."""

@@ -16,21 +16,17 @@ from experiments.lab import Lab, save, teachers_of
 from experiments.packed import Pack
 from experiments.plan import Pace, Part, packs
 from experiments.pupils import Scene, Tutor
+from experiments.rows import Rows
 from experiments.schedule import small_set
 from experiments.sittings import Sitting, TimeIsOver
 from experiments.variants import PROBED
+from preceptor.data.protocol import overlap
 
 
 def done(lab: Lab, jobs: Iterable[Job]) -> dict[Job, dict[str, Any]]:
     """The jobs that have their row, with it."""
-    files: dict[str, list[dict[str, Any]]] = {}
-    found = {}
-    for job in jobs:
-        rows = files.setdefault(job.experiment, results.read(lab.results / f"{job.experiment}.jsonl"))
-        row = next((row for row in rows if job.matches(row)), None)
-        if row is not None:
-            found[job] = row
-    return found
+    rows = Rows(lab.results)
+    return {job: row for job in jobs if (row := rows.row(job)) is not None}
 
 
 class Runner:
@@ -192,8 +188,9 @@ class Runner:
 
     def overlap(self, job: Job) -> float:
         """The share of the student's classes that the teacher knows."""
-        own = self.lab.task(job.data, job.task)[2]
-        return len(set(self.lab.task(job.teacher.data, job.teacher.task)[2]) & set(own)) / len(own)
+        return overlap(
+            self.lab.task(job.teacher.data, job.teacher.task)[2], self.lab.task(job.data, job.task)[2]
+        )
 
     def _where(self, job: Job) -> str:
         few = "" if job.per_class is None else f", {job.per_class} a class, {job.recipe}"

@@ -16,7 +16,7 @@ from torch import Tensor
 from experiments.images import Canvases, Images
 from experiments.schedule import CIFAR_MILESTONES, CUB_MILESTONES
 from experiments.superclasses import SUPERCLASSES
-from preceptor.data.protocol import class_order, sliding_windows
+from preceptor.data.protocol import class_order, overlap, sliding_windows
 from preceptor.data.residence import Canvases as CanvasesOf
 from preceptor.data.residence import Squares
 from preceptor.data.task import Task
@@ -52,8 +52,7 @@ class Kind:
 
     def overlap(self, teacher_task: int, task: int) -> float:
         """The paper's g between two tasks of this data."""
-        own = self.chosen(task)
-        return len(set(self.chosen(teacher_task)) & set(own)) / len(own)
+        return overlap(self.chosen(teacher_task), self.chosen(task))
 
 
 KINDS: dict[str, Kind] = {
