@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
+from safetensors.torch import save as serialised
 from torch import Tensor, nn
 
 from experiments import results, sources
@@ -24,6 +25,7 @@ from experiments.variants import FINETUNE_RATE, conditional_cost, stages_of
 from preceptor import ot
 from preceptor.core import Outputs
 from preceptor.distill.losses import METHODS, Probe, fit_probe
+from preceptor.files import write_atomically
 from preceptor.models import build
 
 GLANCE = 100
@@ -71,10 +73,10 @@ class Lab:
             self._sources[name] = read
         return self._sources[name]
 
-    def recall(self, *key: Any) -> Any:
-        """The one value under a key that starts with the name of the method that makes it."""
+    def _once(self, key: tuple, make: Callable[[], Any]) -> Any:
+        """The one value under a key, made when it is first asked for."""
         if key not in self._kept:
-            self._kept[key] = getattr(self, f"_{key[0]}")(*key[1:])
+            self._kept[key] = make()
         return self._kept[key]
 
     def network(self, arch: str, classes: int, data: str, seed: int | None) -> nn.Module:
@@ -126,7 +128,7 @@ class Lab:
 
     def teacher(self, spec: TeacherSpec) -> nn.Module:
         """A teacher in evaluation mode, trained if it is not there."""
-        return self.recall("teacher", spec)
+        return self._once(("teacher", spec), lambda: self._teacher(spec))
 
     def _teacher(self, spec: TeacherSpec) -> nn.Module:
         if self.missing([spec]):
@@ -138,10 +140,7 @@ class Lab:
 
     def task(self, data: str, number: int) -> tuple[Images, Images, tuple[str, ...]]:
         """Train and test images of a task and its class names."""
-        return self.recall("task", data, number)
-
-    def _task(self, data: str, number: int) -> tuple[Images, Images, tuple[str, ...]]:
-        return self.source(data).task(number)
+        return self._once(("task", data, number), lambda: self.source(data).task(number))
 
     def outputs(self, network: nn.Module, data: str, images: Images) -> Outputs:
         """Clean features and logits, as methods and metrics take them."""
@@ -151,10 +150,9 @@ class Lab:
 
     def centers(self, spec: TeacherSpec) -> Tensor:
         """Means of a teacher's features over the classes of its own training set: (C_T, d)."""
-        return self.recall("centers", spec)
-
-    def _centers(self, spec: TeacherSpec) -> Tensor:
-        return self.class_means(self.teacher(spec), spec.data, spec.task)
+        return self._once(
+            ("centers", spec), lambda: self.class_means(self.teacher(spec), spec.data, spec.task)
+        )
 
     def class_means(self, network: nn.Module, data: str, task: int) -> Tensor:
         """Means of any network's features over a task's training images: (C, d)."""
@@ -164,7 +162,7 @@ class Lab:
 
     def glance(self, network: TeacherSpec | RandomNetwork, data: str, task: int) -> Outputs:
         """Outputs over up to 100 training images of each class of a task, which is enough for measurements."""
-        whole = self.recall("glance", network, data)
+        whole = self._once(("glance", network, data), lambda: self._glance(network, data))
         chosen = self.source(data).kind.chosen(task)
         places = np.full(int(whole.labels.max()) + 1, -1)
         places[list(chosen)] = np.arange(len(chosen))
@@ -241,15 +239,8 @@ class Lab:
             classes = int(outputs.labels.max()) + 1
             sides = (torch.from_numpy(side).to(self.device) for side in (outputs.features, outputs.labels))
             probe = fit_probe(*sides, classes)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            save_file(
-                {
-                    "weight": probe.weight.cpu(),
-                    "bias": probe.bias.cpu(),
-                    "penalty": torch.tensor(probe.penalty),
-                },
-                path,
-            )
+            parts = {"weight": probe.weight, "bias": probe.bias, "penalty": torch.tensor(probe.penalty)}
+            write_tensors(parts, path)
         held = load_file(path)
         return Probe(held["weight"], held["bias"], float(held["penalty"]))
 
@@ -296,8 +287,13 @@ def teachers_of(job: Job) -> list[TeacherSpec]:
 
 
 def save(network: nn.Module, path: Path) -> None:
-    """Keep a network's weights; the file appears whole or not at all."""
+    """Keep a network's weights."""
+    write_tensors(network.state_dict(), path)
+
+
+def write_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Keep tensors; the file appears whole or not at all, whoever else may be writing it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_suffix(".part")
-    save_file({k: v.detach().contiguous().cpu() for k, v in network.state_dict().items()}, beside)
-    beside.replace(path)
+    write_atomically(
+        path, serialised({name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()})
+    )

@@ -6,6 +6,7 @@ So there is a second ground truth: students of few images a class, where teacher
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from experiments.items.fig07_paper import PEARSON
 from experiments.jobs import Job, Scale, TeacherSpec, distillation
 from experiments.lab import Lab
 from experiments.runner import done
+from preceptor.files import write_atomically
 
 NAME, TITLE = "fig07", "Fig. 7 and Tab. 11: assessment of teachers"
 ARCHS = {"cifar100": ("wrn-40-2", "resnet-18"), "cub200": ("mobilenet-1.0", "resnet-18")}
@@ -106,7 +108,9 @@ def measure(lab: Lab) -> None:
 
 def _write(path: Path, held: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(path, **held)
+    file = io.BytesIO()
+    np.savez_compressed(file, **held)
+    write_atomically(path, file.getvalue())
     print(f"{path.name}: {path.stat().st_size / 1e6:.1f} MB")
 
 
