@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import log_softmax
 
 from preceptor.metrics import METRICS, needs
-from preceptor.metrics.quality import pearson, spearman, weighted_kendall
+from preceptor.metrics.quality import pearson, spearman, top1_regret, weighted_kendall
 
 KEY = ("data", "per_class", "task", "teacher", "teacher_task", "teacher_epochs")  # of a row of scores
 
@@ -29,20 +29,36 @@ def merged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return list(found.values())
 
 
+def agreement(scores: Sequence[float], accuracies: Sequence[float]) -> dict[str, float]:
+    """How well the scores of teachers foretell what their students reached, on one task.
+
+    `regret` is in points of accuracy: what the teacher with the highest score loses against the best one.
+    `preceptor.metrics.quality.top1_regret` is the same loss as a share of the best accuracy.
+    """
+    best = max(accuracies)
+    return {
+        "pearson": pearson(scores, accuracies),
+        "spearman": spearman(scores, accuracies),
+        "tau": weighted_kendall(scores, accuracies),
+        "regret": 100 * best * top1_regret(scores, accuracies) if best else 0.0,
+    }
+
+
+def mean_agreement(pairs: Iterable[tuple[Sequence[float], Sequence[float]]]) -> dict[str, float]:
+    """Its means over tasks, each given by its scores and accuracies; empty where there are none."""
+    found = [agreement(scores, accuracies) for scores, accuracies in pairs]
+    return {name: float(np.mean([one[name] for one in found])) for name in (found[0] if found else ())}
+
+
 def quality(rows: list[dict[str, Any]], metric: str) -> dict[str, Any]:
     """Pearson of each task, and means over tasks of Pearson, Spearman, weighted tau and regret in points."""
-    found: dict[str, Any] = {"pearson": {}, "spearman": {}, "tau": {}, "regret": {}}
+    pairs = {}
     for task in sorted({row["task"] for row in rows}):
         some = [row for row in rows if row["task"] == task and metric in row["scores"]]
         scores, accuracies = [r["scores"][metric] for r in some], [r["accuracy"] for r in some]
-        if len(some) < 3 or not np.isfinite(scores).all():
-            continue
-        found["pearson"][task] = pearson(scores, accuracies)
-        found["spearman"][task] = spearman(scores, accuracies)
-        found["tau"][task] = weighted_kendall(scores, accuracies)
-        found["regret"][task] = 100 * (max(accuracies) - accuracies[int(np.argmax(scores))])
-    means = {name: float(np.mean(list(values.values()))) for name, values in found.items() if values}
-    return {"tasks": found["pearson"], **means}
+        if len(some) >= 3 and np.isfinite(scores).all():
+            pairs[task] = scores, accuracies
+    return {"tasks": {task: pearson(*pair) for task, pair in pairs.items()}, **mean_agreement(pairs.values())}
 
 
 def within(rows: list[dict[str, Any]], metric: str) -> dict[str, float]:

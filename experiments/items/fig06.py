@@ -19,11 +19,6 @@ RANGES = {
 TIERS = {"cifar100": 32, "cub200": 67}
 
 
-def literal(data: str) -> dict:
-    """The paper's setting for this data."""
-    return {**fig05.LITERAL, "weight": fig05.LITERAL_WEIGHT[data]}
-
-
 def label(options: dict) -> str:
     """The name of a setting."""
     return f"τ {options['temperature']:g}, λ {options['weight']:g}, ε {options['epsilon']:g}"
@@ -36,7 +31,7 @@ def jobs(scale: Scale) -> list[Job]:
         for seed in scale.seeds:
             for name, values in RANGES.items():
                 for value in scale.few(values):
-                    options = {**literal(data), name: value}
+                    options = {**fig05.literal_options(data), name: value}
                     job = distillation(scale, NAME, data, fig05.STUDENTS[data][0], "sinkhorn", fig05.TEACHERS[data],
                                        tab08.TASK[data], seed, options, variant=label(options),
                                        tier=TIERS[data])  # fmt: skip
@@ -58,7 +53,9 @@ def section(book: Book, folder: Path) -> str:
         lines = [["student alone", base.shown()]]
         for name, values in RANGES.items():
             for value in scale.few(values):
-                found = book.accuracy(choose(data=data, name=label({**literal(data), name: value})))
+                found = book.accuracy(
+                    choose(data=data, name=label({**fig05.literal_options(data), name: value}))
+                )
                 lines.append([f"{name} {value:g}", found.shown()])
                 if found.values:
                     drawn.setdefault(data, {}).setdefault(name, []).append((value, found))

@@ -27,15 +27,9 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "decay": ("sinkhorn", {"center": False, "schedule": "linear-decay", "weight": 10.0}),
     "centred": ("sinkhorn", {"center": True, "schedule": "constant"}),
     "centred decay": ("sinkhorn", {"center": True, "schedule": "linear-decay"}),
-    "centred cosine decay": ("sinkhorn", {"center": True, "schedule": "cosine-decay"}),
     "data centres, centred": ("sinkhorn", {"centers": "data", "center": True, "schedule": "constant"}),
     "divergence": ("sinkhorn", {"value": "divergence", "center": True, "schedule": "constant"}),
     "conditional": ("sinkhorn", {**CONDITIONAL, "schedule": "constant"}),
-    "conditional decay": ("sinkhorn", {**CONDITIONAL, "schedule": "linear-decay"}),
-    "temperature 2": ("sinkhorn", {"temperature": 2.0, "center": True, "schedule": "linear-decay"}),
-    "temperature 4": ("sinkhorn", {"temperature": 4.0, "center": True, "schedule": "linear-decay"}),
-    "epsilon 0.03": ("sinkhorn", {"epsilon": 0.03, "center": True, "schedule": "linear-decay"}),
-    "scaled by deviation": ("sinkhorn", {"scale_cost": "std", "center": True, "schedule": "linear-decay"}),
     "trusted": ("trusted", {}),
     "trusted centred": ("trusted", {"center": True}),
     "trusted centred 20": ("trusted", {"center": True, "weight": 20.0}),
@@ -90,8 +84,9 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         "center": True, "schedule": "linear-decay", "temperature": 6.0, "weight": 30.0, "probe_weight": 4.0,
         "probe_temperature": 8.0}),
 }  # fmt: skip
-# The first round had seed 0 and most of the variants above; what it left open went on with seed 1, and weights and
-# temperatures, which together say how strong the term is, with seed 2.
+# The rounds of which rows may be missing; variants in none of them have theirs in results/. Each round has a seed of
+# its own, so that a variant is not chosen and judged by the same draw: first what gains at every overlap (seed 1),
+# then weights and temperatures, which together say how strong the term is (seed 2).
 SECOND = ("none", "paper", "decay", "centred decay", "trusted centred decay", "agreeing", "agreeing centred",
           "trusted agreeing centred", "trusted agreeing centred + probe", "sinkhorn+probe decay", "probe-kd decay",
           "rkd")  # fmt: skip
@@ -101,24 +96,21 @@ SECOND_FEW = ("none", "paper", "decay", "centred", "centred 30", "centred 30, te
               "centred decay 100, temperature 6", "sinkhorn+probe 4 decay, temperatures 6, 8",
               "centred decay 100, temperature 8", "sinkhorn+probe 100, temperature 8",
               "sinkhorn+probe decay 100, temperature 8")  # fmt: skip
-
-
 THIRD = ("none", "centred decay", "centred decay 100", "centred decay 20, temperature 4",
          "centred decay 30, temperature 6", "centred decay 100, temperature 6", "centred decay 100, temperature 8",
          "centred 30, temperature 6", "sinkhorn+probe", "sinkhorn+probe decay 30, temperature 6",
          "sinkhorn+probe 4 decay, temperatures 6, 8")  # fmt: skip
-
-# A fourth round trains as long as Fig. 5 does: sixty epochs had flattered the term.
+# As long as Fig. 5, because sixty epochs flatter the term.
 LONG = ("none", "centred decay", "centred decay 100, temperature 6", "trusted at 3, decay 100, temperature 6",
         "trusted at 1, 100, temperature 6", "trusted at 1, decay 100, temperature 6 + probe", "sinkhorn+probe",
         "sinkhorn+probe decay 30, temperature 6")  # fmt: skip
 LONG_TASKS = (1, 3, 5)
-# A fifth asks again with few labels and the patient recipe, which on characters was worth more than any setting.
+# Few labels with the patient recipe, which on characters is worth more than any setting.
 PATIENT_FEW = ("none", "centred decay 100, temperature 6", "centred 100, temperature 6", "centred decay", "probe-kd",
                "probe-kd decay", "probe-kd 4, temperature 8", "sinkhorn+probe", "sinkhorn+probe decay",
                "sinkhorn+probe decay 30, temperature 6", "sinkhorn+probe 4, temperatures 6, 8",
                "sinkhorn+probe 100, temperature 8")  # fmt: skip
-# A sixth asks whether mixed images help with all of them too: as long as the fourth, with its seed and tasks.
+# Mixed images with all labels; seed, tasks and length are those of `LONG`, so that its rows stand beside these.
 MIXTURES = {
     MIXED: ("none", "centred decay 100, temperature 6", "sinkhorn+probe decay 30, temperature 6"),
     LIGHT: ("none", "centred decay 100, temperature 6", "centred 100, temperature 6", "probe-kd",
