@@ -149,6 +149,38 @@ def test_wrong_settings_of_the_loss():
         SinkhornLoss(COST, temperature=-1)(Q, P)
 
 
+def test_every_function_says_what_the_solver_says():
+    shapes = r"^p \(3,\), q \(4,\) and cost \(3, 4\) came; p \(B, m\), q \(B, n\) and cost \(m, n\)"
+    with pytest.raises(ValueError, match=shapes):
+        sinkhorn_distance(P[0], Q[0], COST)
+    with pytest.raises(ValueError, match=shapes):
+        sinkhorn_loss(Q[0], P[0], COST)
+    with pytest.raises(ValueError, match=r"^p \(3,\), q \(3,\) and cost \(3, 3\) came"):
+        sinkhorn_divergence(P[0], P[0], torch.eye(3))
+    came = "of type ndarray came; a torch tensor was expected$"
+    with pytest.raises(TypeError, match=f"^p {came}"):
+        sinkhorn_distance(P.numpy(), Q, COST)
+    with pytest.raises(TypeError, match=f"^q {came}"):
+        sinkhorn_divergence(P, P.numpy(), torch.eye(3))
+    with pytest.raises(TypeError, match=f"^cost {came}"):
+        sinkhorn_divergence(P, P, torch.eye(3).numpy())
+    with pytest.raises(TypeError, match=f"^student_logits {came}"):
+        sinkhorn_loss(Q.numpy(), P, COST)
+    with pytest.raises(TypeError, match=f"^cost {came}"):
+        sinkhorn_loss(Q, P, COST.numpy())
+    with pytest.raises(TypeError, match=f"^beta0 {came}"):
+        sinkhorn(P, Q, COST, beta0=Q.numpy())
+
+
+@pytest.mark.parametrize("options", [{"epsilon": 0.0}, {"temperature": -1}, {"epsilon": math.inf}])
+def test_the_module_refuses_settings_when_it_is_made(options):
+    ((name, value),) = options.items()
+    with pytest.raises(ValueError, match=rf"^{name}={value} came; a finite number above 0 was expected$"):
+        SinkhornLoss(COST, **options)
+    with pytest.raises(TypeError, match=r"^cost of type ndarray came"):
+        SinkhornLoss(COST.numpy())
+
+
 def test_an_empty_batch_is_no_error():
     result = sinkhorn(P[:0], Q[:0], COST)
     assert result.value.shape == (0,)

@@ -160,6 +160,30 @@ def test_compiled_and_eager_agree():
     assert_close(torch.autograd.grad(compiled(student), student), expected)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("way", ["compile", "export"])
+def test_a_second_derivative_raises_in_graphs_too(way):
+    p, q, cost = problem(4, 7, 6)
+    p, q = p.requires_grad_(), q.requires_grad_()
+
+    class Distance(torch.nn.Module):
+        def forward(self, teacher: Tensor, student: Tensor) -> Tensor:
+            return sinkhorn_distance(teacher, student, cost, EPSILON)
+
+    if way == "compile":
+        distance = torch.compile(Distance(), fullgraph=True, backend="eager")
+    else:
+        distance = torch.export.export(Distance(), (p.detach(), q.detach())).module()
+    plain = torch.autograd.grad(distance(p, q).sum(), (p, q))
+    expected = torch.autograd.grad(sinkhorn_distance(p, q, cost, EPSILON).sum(), (p, q))
+    for found, right in zip(plain, expected, strict=True):
+        assert_close(found, right)
+    for side in (p, q):
+        (gradient,) = torch.autograd.grad((distance(p, q) ** 2).sum(), side, create_graph=True)
+        with pytest.raises(RuntimeError, match="can be differentiated once"):
+            gradient.sum().backward()
+
+
 def test_autocast_changes_nothing():
     p, q, cost = problem(4, 7, 6, dtype=torch.float32)
     layer = torch.nn.Linear(6, 6)

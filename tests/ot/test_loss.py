@@ -22,11 +22,20 @@ def test_precisions_are_promoted():
     assert sinkhorn_loss(torch.randn(6, 5), torch.randn(6, 7).double(), cost.float()).dtype == torch.float64
 
 
+def test_the_mean_over_an_empty_batch_is_torchs():
+    nothing = torch.zeros(0, 3)
+    assert sinkhorn_loss(nothing, nothing, torch.eye(3)).isnan()
+    assert sinkhorn_loss(nothing, nothing, torch.eye(3), reduction="none").shape == (0,)
+
+
 def test_the_module_holds_cost_and_weight():
     _, _, cost = problem(6, 7, 5, dtype=torch.float32)
     teacher, student = torch.randn(6, 7), torch.randn(6, 5)
     module = SinkhornLoss(cost, epsilon=0.2, temperature=4.0, weight=10.0)
     assert_close(module(student, teacher), 10 * sinkhorn_loss(student, teacher, cost, 0.2, 4.0))
     assert list(module.state_dict()) == ["cost"]
+    expected = module(student, teacher)
+    cost.zero_()  # a copy was kept
+    assert_close(module(student, teacher), expected)
     assert list(module.parameters()) == []
     assert repr(module) == "SinkhornLoss(epsilon=0.2, temperature=4.0, weight=10.0)"

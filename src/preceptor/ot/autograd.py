@@ -9,7 +9,7 @@ from torch import Tensor
 
 from . import fused
 from .sinkhorn import sinkhorn
-from .validation import check_form, check_options
+from .validation import check_form, check_options, check_tensors
 
 _ONCE = (
     "sinkhorn_distance can be differentiated once: its gradient is the dual potential, whose own derivative "
@@ -35,6 +35,19 @@ class _FirstOrderOnly(torch.autograd.Function):
         raise RuntimeError(_ONCE)
 
 
+def _gradients(ctx: Any, upstream: Tensor) -> tuple[Any, ...]:
+    """Eq. (14): alpha for p, beta for q, each only where it is asked for."""
+    p, q, alpha, beta = ctx.saved_tensors
+    needs_p, needs_q = ctx.needs_input_grad[:2]
+    if not torch.is_grad_enabled():  # no second derivative can follow
+        grad_p = upstream[:, None] * alpha if needs_p else None
+        grad_q = upstream[:, None] * beta if needs_q else None
+    else:
+        grad_p = _FirstOrderOnly.apply(upstream, alpha, p, q) if needs_p else None
+        grad_q = _FirstOrderOnly.apply(upstream, beta, p, q) if needs_q else None
+    return grad_p, grad_q, None, None, None, None
+
+
 class _SinkhornDistance(torch.autograd.Function):
     """The value of Eq. (5); also gives alpha and beta, which are constants to automatic differentiation."""
 
@@ -42,9 +55,9 @@ class _SinkhornDistance(torch.autograd.Function):
     def forward(
         p: Tensor, q: Tensor, cost: Tensor, epsilon: float, tolerance: float, max_iterations: int
     ) -> tuple[Tensor, Tensor, Tensor]:
+        check_form(p, q, cost)
         if fused.takes(p, q):
             check_options(epsilon, tolerance, max_iterations)
-            check_form(p, q, cost)
             return fused.value_and_potentials(p, q, cost, epsilon, tolerance, max_iterations)
         result = sinkhorn(p, q, cost, epsilon, tolerance, max_iterations)
         return result.value, result.alpha, result.beta
@@ -61,15 +74,7 @@ class _SinkhornDistance(torch.autograd.Function):
     def backward(ctx: Any, upstream: Tensor | None, *_: Any) -> Any:
         if upstream is None:
             return (None,) * 6
-        p, q, alpha, beta = ctx.saved_tensors
-        needs_p, needs_q = ctx.needs_input_grad[:2]
-        if not torch.is_grad_enabled():  # no second derivative can follow
-            grad_p = upstream[:, None] * alpha if needs_p else None  # Eq. (14), teacher's side
-            grad_q = upstream[:, None] * beta if needs_q else None  # Eq. (14)
-            return grad_p, grad_q, None, None, None, None
-        grad_p = _FirstOrderOnly.apply(upstream, alpha, p, q) if needs_p else None
-        grad_q = _FirstOrderOnly.apply(upstream, beta, p, q) if needs_q else None
-        return grad_p, grad_q, None, None, None, None
+        return _gradients(ctx, upstream)
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
@@ -106,12 +111,11 @@ def _(p: Tensor, q: Tensor, cost: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tens
 
 
 def _keep_potentials(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-    ctx.save_for_backward(*output[1:])
+    ctx.save_for_backward(*inputs[:2], *output[1:])
 
 
 def _compiled_backward(ctx: Any, upstream: Tensor, *_: Any) -> Any:
-    alpha, beta = ctx.saved_tensors
-    return upstream[:, None] * alpha, upstream[:, None] * beta, None, None, None, None  # Eq. (14)
+    return _gradients(ctx, upstream)
 
 
 _compiled_distance.register_autograd(_compiled_backward, setup_context=_keep_potentials)
@@ -167,6 +171,7 @@ def sinkhorn_divergence(
         tolerance: as in `sinkhorn`.
         max_iterations: as in `sinkhorn`.
     """
+    check_tensors(p=p, q=q, cost=cost)
     if cost_p is None or cost_q is None:
         if cost.ndim != 2 or cost.shape[0] != cost.shape[1] or not torch.equal(cost, cost.T):
             raise ValueError(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor, nn
 
 from .autograd import sinkhorn_distance
+from .validation import check_positive, check_tensors
 
 
 def sinkhorn_loss(
@@ -26,12 +25,13 @@ def sinkhorn_loss(
         cost: (C_T, C_S)
         epsilon: weight of the entropy, in the units of the cost.
         temperature: of both softmaxes, Eq. (10).
-        reduction: "mean" over the batch, or "none" for (B,).
+        reduction: "mean" over the batch, or "none" for (B,). The mean over an empty batch is NaN, as with torch's own
+            losses.
     """
-    if not (temperature > 0 and math.isfinite(temperature)):
-        raise ValueError(f"temperature={temperature} came; a finite number above 0 was expected")
+    check_positive(temperature=temperature)
     if reduction not in ("mean", "none"):
         raise ValueError(f"reduction={reduction!r} came; 'mean' or 'none' was expected")
+    check_tensors(student_logits=student_logits, teacher_logits=teacher_logits, cost=cost)
     # Half-precision logits (autocast) are softened in float32: half cannot hold a distribution.
     given = torch.promote_types(student_logits.dtype, teacher_logits.dtype)
     precision = torch.promote_types(given, torch.float32)
@@ -42,12 +42,14 @@ def sinkhorn_loss(
 
 
 class SinkhornLoss(nn.Module):
-    """`sinkhorn_loss` with its cost and settings kept: `weight` times the mean over the batch."""
+    """`sinkhorn_loss` with a copy of its cost and its settings: `weight` times the mean over the batch."""
 
     def __init__(self, cost: Tensor, epsilon: float = 0.1, temperature: float = 3.0, weight: float = 1.0):
         super().__init__()
+        check_tensors(cost=cost)
+        check_positive(epsilon=epsilon, temperature=temperature)
         self.cost: Tensor
-        self.register_buffer("cost", cost.detach())
+        self.register_buffer("cost", cost.detach().clone())
         self.epsilon = epsilon
         self.temperature = temperature
         self.weight = weight

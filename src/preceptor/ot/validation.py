@@ -27,16 +27,14 @@ def check_form(p: Tensor, q: Tensor, cost: Tensor) -> None:
 
 def check_options(epsilon: float, tolerance: float, max_iterations: int) -> None:
     """Raise unless the solver's settings make sense."""
-    if not (epsilon > 0 and math.isfinite(epsilon)):
-        raise ValueError(f"epsilon={epsilon} came; a finite number above 0 was expected")
-    if not (tolerance > 0 and math.isfinite(tolerance)):
-        raise ValueError(f"tolerance={tolerance} came; a finite number above 0 was expected")
+    check_positive(epsilon=epsilon, tolerance=tolerance)
     if max_iterations < 1:
         raise ValueError(f"max_iterations={max_iterations} came; at least 1 was expected")
 
 
 def check_start(beta0: Tensor, q: Tensor) -> None:
     """Raise unless beta0 can start the iteration for q (B, n)."""
+    check_tensors(beta0=beta0)
     if beta0.shape != q.shape:
         raise ValueError(
             f"beta0 of shape {tuple(beta0.shape)} came; the shape of q, {tuple(q.shape)}, was expected"
@@ -49,10 +47,22 @@ def check_start(beta0: Tensor, q: Tensor) -> None:
         )
 
 
+def check_tensors(**named: object) -> None:
+    """Raise unless all of these are tensors."""
+    for name, given in named.items():
+        if not isinstance(given, Tensor):
+            raise TypeError(f"{name} of type {type(given).__name__} came; a torch tensor was expected")
+
+
+def check_positive(**named: float) -> None:
+    """Raise unless all of these settings are finite and above 0."""
+    for name, value in named.items():
+        if not (value > 0 and math.isfinite(value)):
+            raise ValueError(f"{name}={value} came; a finite number above 0 was expected")
+
+
 def _check_types(p: Tensor, q: Tensor, cost: Tensor) -> None:
-    for name, tensor in (("p", p), ("q", q), ("cost", cost)):
-        if not isinstance(tensor, Tensor):
-            raise TypeError(f"{name} of type {type(tensor).__name__} came; a torch tensor was expected")
+    check_tensors(p=p, q=q, cost=cost)
     for name, tensor in (("p", p), ("q", q)):
         if tensor.dtype not in (torch.float32, torch.float64):
             raise TypeError(
