@@ -6,9 +6,7 @@ import torch
 
 from preceptor.core import PreceptorError
 from preceptor.metrics import METRICS, sinkhorn, sinkhorn_assessment, sinkhorn_between
-from preceptor.metrics.sinkhorn import mean_plan
 from preceptor.ot import class_centers, cost_matrix
-from preceptor.ot import sinkhorn as solve
 from tests.metrics.rival_cases import task
 from tests.oracles.metrics import centre_distances, converged_probe, softened, transport
 
@@ -69,17 +67,6 @@ def test_a_loose_tolerance_moves_the_value_by_its_square(inputs):
     values = [sinkhorn(**inputs, tolerance=tolerance) for tolerance in (1e-3, 1e-2, 1e-6)]
     np.testing.assert_allclose(values[0], values[2], atol=2e-6)
     np.testing.assert_allclose(values[1], values[2], atol=2e-4)
-
-
-@pytest.mark.filterwarnings("ignore::preceptor.ot.SinkhornWarning")
-@pytest.mark.parametrize(("scale", "epsilon"), [(1.0, 0.1), (1.0, 0.01), (400.0, 0.1)])
-def test_the_mean_plan_is_the_mean_of_the_plans(scale, epsilon):
-    generator = torch.Generator().manual_seed(0)
-    p = torch.softmax(torch.randn(9, 5, generator=generator), dim=1)
-    q = torch.softmax(torch.randn(9, 3, generator=generator), dim=1)
-    cost = torch.rand(5, 3, generator=generator) * scale
-    result = solve(p.double(), q.double(), cost.double(), epsilon=epsilon, max_iterations=30)
-    torch.testing.assert_close(mean_plan(result), result.plan().mean(dim=0), atol=1e-9, rtol=1e-6)
 
 
 def test_a_teacher_of_the_same_classes_beats_shuffled_rows(inputs):

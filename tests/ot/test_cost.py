@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from preceptor.ot import class_centers, classifier_centers, cost_matrix
+from preceptor.ot import class_centers, classifier_centers, cost_matrix, unit_rows
 
 FEATURES = torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 0.0], [7.0, 8.0]])
 
@@ -88,6 +88,32 @@ def test_centred_cost_forgets_where_each_side_lies():
 def test_shared_classes_cost_exactly_nothing():
     centers = torch.randn(50, 64, generator=torch.Generator().manual_seed(0)) + 100
     assert_close(cost_matrix(centers, centers).diagonal(), torch.zeros(50), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
+def test_half_precision_comes_back_as_float32(kind):
+    generator = torch.Generator().manual_seed(0)
+    teacher, student = torch.randn(5, 8, generator=generator), torch.randn(4, 8, generator=generator)
+    teacher, student = teacher.to(kind), student.to(kind)
+    assert_close(cost_matrix(teacher, student), cost_matrix(teacher.float(), student.float()))
+    assert cost_matrix(teacher, student, normalize=False, center=True).dtype == torch.float32
+
+
+def test_a_zero_row_may_stay_at_the_origin():
+    points = torch.tensor([[3.0, 4.0], [0.0, 0.0]], requires_grad=True)
+    units = unit_rows(points, zero_rows="origin")
+    assert_close(units, torch.tensor([[0.6, 0.8], [0.0, 0.0]]))
+    assert bool(torch.autograd.grad(units.sum(), points)[0].isfinite().all())
+    cost = cost_matrix(points.detach(), torch.eye(2), zero_rows="origin")
+    assert_close(cost[1], torch.ones(2))
+    with pytest.raises(ValueError, match=r"^rows has a zero vector at class 1, which has no direction"):
+        unit_rows(points, "rows")
+
+
+@pytest.mark.parametrize("scale", [1e-25, 1e25])
+def test_units_of_rows_whose_squares_leave_the_range(scale):
+    points = torch.tensor([[3.0, 4.0], [-5.0, 0.0]])
+    assert_close(unit_rows(points * scale), torch.tensor([[0.6, 0.8], [-1.0, 0.0]]))
 
 
 def test_mixed_precision_is_promoted():

@@ -155,6 +155,31 @@ def test_forbidden_pairs_carry_nothing_and_infeasible_rows_are_marked(dtype):
         assert bool(tensor.isfinite().all())
 
 
+@pytest.mark.filterwarnings("ignore::preceptor.ot.SinkhornWarning")
+@pytest.mark.parametrize("forbidden", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("scale", "epsilon"), [(1.0, 0.1), (1.0, 0.01), (400.0, 0.1)])
+def test_the_mean_plan_is_the_mean_of_the_plans(scale, epsilon, dtype, forbidden):
+    p, q, cost = problem(9, 5, 3, dtype=dtype)
+    cost = cost * scale
+    if forbidden:
+        cost[0, 1] = cost[3] = math.inf
+    result = sinkhorn(p, q, cost, epsilon, max_iterations=30)
+    error = 1e-6 if dtype == torch.float64 else 1e-4 * scale
+    found = result.mean_plan()
+    assert found.dtype == dtype
+    assert_close(found, result.plan().mean(dim=0), atol=1e-3 * error, rtol=error)
+
+
+@pytest.mark.parametrize("epsilon", [1e-5, 1e-6])
+def test_at_a_minute_epsilon_float32_keeps_the_value_and_float64_the_plan_as_well(epsilon):
+    p, q, cost = problem(8, 6, 5)
+    double, single = sinkhorn(p, q, cost, epsilon), sinkhorn(p.float(), q.float(), cost.float(), epsilon)
+    assert bool(double.converged.all() & single.converged.all())
+    assert_close(single.value.double(), double.value, atol=1e-6, rtol=0)
+    assert float((double.plan().sum(dim=1) - q).abs().sum(dim=1).max()) <= 1.1e-4
+
+
 def test_a_class_that_may_go_nowhere_is_marked():
     p, q, cost = problem(3, 5, 4)
     cost[2] = math.inf

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from preceptor.core import PreceptorError
 from preceptor.metrics.inputs import Array, as_labels, as_matrix, class_sums
+from preceptor.ot.cost import placed
 
 
 class Paired(NamedTuple):
@@ -61,14 +62,14 @@ def paired_classes(
     ).astype(np.float64)
     counts = np.bincount(labels, minlength=classes)
     student = class_sums(features, labels, classes) / counts[:, None]  # Eq. (6)
-    if center:
-        teacher, student = teacher - teacher.mean(axis=0), student - student.mean(axis=0)
-    if normalize:
-        teacher, student = _unit_rows(teacher), _unit_rows(student)  # Eq. (8), and the student's side alike
+    # Eq. (8), and the student's side alike. A zero row stays at the origin: its teacher is ranked, and last.
+    theirs, ours = (
+        placed(torch.from_numpy(points), side, normalize, center, zero_rows="origin")
+        for points, side in ((teacher, name), (student, "features"))
+    )
     # The expanded square, in float64: a cost of zero comes out as 1e-8 at most, and the product is fast.
-    squares = (teacher**2).sum(axis=1)[:, None] + (student**2).sum(axis=1) - 2 * teacher @ student.T
-    cost = torch.from_numpy(np.sqrt(np.maximum(squares, 0)))  # Eq. (7)
-    return Paired(features, logits, labels, classes, cost)
+    squares = (theirs**2).sum(dim=1)[:, None] + (ours**2).sum(dim=1) - 2 * theirs @ ours.T
+    return Paired(features, logits, labels, classes, squares.clamp_min(0).sqrt())  # Eq. (7)
 
 
 def _check_complete(labels: Array, classes: int, names: Sequence[Any] | None) -> None:
@@ -82,9 +83,3 @@ def _check_complete(labels: Array, classes: int, names: Sequence[Any] | None) ->
             f"class {name!r} has no sample ({len(absent)} of {classes} classes have none), so it has no "
             f"centre; add samples of it or leave it out of the task"
         )
-
-
-def _unit_rows(points: Array) -> Array:
-    """Rows divided by their norm; a zero row stays at the origin, 1 away from everything on the sphere."""
-    norms = np.linalg.norm(points, axis=1, keepdims=True)
-    return points / np.where(norms > 0, norms, 1)

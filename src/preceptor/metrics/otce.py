@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from preceptor.core import PreceptorError
 from preceptor.metrics.inputs import Array, as_matrix, compact_labels
 from preceptor.metrics.nce import negative_conditional_entropy
 from preceptor.metrics.sampling import stratified_rows
 from preceptor.metrics.scatter import membership, row_hashes
-from preceptor.ot import sinkhorn
+from preceptor.ot import sinkhorn, unit_rows
 
 
 def otce(
@@ -65,28 +66,23 @@ def otce(
     hashes = row_hashes(features)
     rows = stratified_rows(hashes, every, classes, max_samples)
     rows = rows[np.argsort(hashes[rows], kind="stable")]  # a solver may depend on the order of the columns
-    source, target, indices = _unit_rows(source, kind), _unit_rows(features[rows], kind), every[rows]
+    source, target = source.astype(kind, copy=False), features[rows].astype(kind, copy=False)
+    indices = every[rows]
     shares = np.bincount(every) / len(every)
     mass = (shares / np.bincount(indices))[indices]  # each class keeps its share of the whole
-    plan, distance = _transport(source, target, mass, epsilon, tolerance)
+    plan, distance = _transport(torch.from_numpy(source), torch.from_numpy(target), mass, epsilon, tolerance)
     joint = membership(indices, classes) @ plan.T  # (C, C_T)
     return negative_conditional_entropy(joint) - distance_weight * distance
 
 
 def _transport(
-    source: Array, target: Array, mass: Array, epsilon: float, tolerance: float
+    source: Tensor, target: Tensor, mass: Array, epsilon: float, tolerance: float
 ) -> tuple[Array, float]:
     """The entropic plan (C_T, n) from equal masses to `mass`, and its transport cost."""
-    squares = (source**2).sum(axis=1)[:, None] + (target**2).sum(axis=1) - 2 * source @ target.T
-    cost = torch.from_numpy(np.maximum(squares, 0))
+    source, target = unit_rows(source, zero_rows="origin"), unit_rows(target, zero_rows="origin")
+    squares = (source**2).sum(dim=1)[:, None] + (target**2).sum(dim=1) - 2 * source @ target.T
+    cost = squares.clamp_min(0)
     origin = torch.full((1, len(source)), 1 / len(source), dtype=cost.dtype)
-    plan = sinkhorn(origin, torch.from_numpy(mass)[None].to(cost.dtype), cost, epsilon, tolerance).plan()[0]
+    solved = sinkhorn(origin, torch.from_numpy(mass)[None].to(cost.dtype), cost, epsilon, tolerance)
+    plan = solved.mean_plan()  # of the one problem
     return plan.numpy(), float((plan * cost).sum(dtype=torch.float64))
-
-
-def _unit_rows(points: Array, kind: Any) -> Array:
-    """Rows divided by their norm, which is taken in float64: it can be out of float32's range."""
-    norms = np.sqrt(np.einsum("nd,nd->n", points, points, dtype=np.float64))[:, None]
-    return np.divide(
-        points, np.where(norms > 0, norms, 1.0), out=np.empty(points.shape, kind), casting="same_kind"
-    )

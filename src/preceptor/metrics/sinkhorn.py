@@ -16,7 +16,7 @@ from preceptor.metrics.class_costs import paired_classes
 from preceptor.metrics.inputs import Array, as_matrix
 from preceptor.metrics.linear_probe import STRENGTH, fit_probe, prepare
 from preceptor.metrics.scatter import scatter
-from preceptor.ot import SinkhornResult, SinkhornWarning
+from preceptor.ot import SinkhornWarning
 from preceptor.ot import sinkhorn as solve
 
 EPSILON, TEMPERATURE = 0.1, 3.0
@@ -171,29 +171,7 @@ def _transport(
         warnings.simplefilter("ignore", SinkhornWarning)  # `converged` says it, for each assessment
         result = solve(p, q, cost.float(), epsilon=epsilon, tolerance=tolerance)
     values = result.value.double().numpy()
-    plan = mean_plan(result)
+    plan = result.mean_plan().double()
     transport_cost = float((plan * cost).sum())
     share = float(result.converged.float().mean())
     return -float(values.mean()), values, transport_cost, cost.numpy(), plan.numpy(), share
-
-
-def mean_plan(result: SinkhornResult) -> Tensor:
-    """The mean over the batch of diag(u_i) K diag(v_i), (m, n) in float64, without a single plan in memory.
-
-    It is K * (U^T V) / B, two matrix products in all, in the precision of the problem. Where exp leaves its
-    range they are taken in float64, and where that does not do either, plans are summed one after the other
-    in the log domain; the result is the same.
-    """
-    for kind, smallest in ((result.p.dtype, 1e-30), (torch.float64, 1e-280)):
-        beta, cost = result.beta.to(kind) / result.epsilon, result.cost.to(kind)
-        scaling = torch.exp(beta - beta.amax(dim=1, keepdim=True))  # v_i, (B, n)
-        # Rows of K may be scaled freely: u makes up for it.
-        kernel = torch.exp(-(cost - cost.amin(dim=1, keepdim=True)) / result.epsilon)
-        sums = scaling @ kernel.T  # (B, m)
-        if bool((sums > smallest).all()):
-            # Row sums of a plan are p, so u = p / (K v).
-            return (kernel * ((result.p.to(kind) / sums).T @ scaling)).double() / len(scaling)
-    total = torch.zeros_like(cost)
-    for p, potential in zip(result.p.double(), beta, strict=True):
-        total += p[:, None] * torch.softmax(potential - cost / result.epsilon, dim=1)
-    return total / len(scaling)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor
+
+ZeroRows = Literal["refuse", "origin"]
 
 
 def class_centers(features: Tensor, labels: Tensor, num_classes: int) -> Tensor:
@@ -54,11 +58,15 @@ def classifier_centers(weight: Tensor, normalize: bool = True) -> Tensor:
         (C_T, d) centres.
     """
     _check_rows(weight, "weight")
-    return _unit_norm(weight, "weight") if normalize else weight
+    return unit_rows(weight, "weight") if normalize else weight
 
 
 def cost_matrix(
-    teacher_centers: Tensor, student_centers: Tensor, normalize: bool = True, center: bool = False
+    teacher_centers: Tensor,
+    student_centers: Tensor,
+    normalize: bool = True,
+    center: bool = False,
+    zero_rows: ZeroRows = "refuse",
 ) -> Tensor:
     """Euclidean distances between the teacher's and the student's class centres, Eq. (7).
 
@@ -68,9 +76,10 @@ def cost_matrix(
         normalize: put both sides on the unit sphere first. Eq. (8) normalises the teacher's side only, which
             mixes a unit sphere with raw features when the other side is Eq. (6): see docs/notation.md.
         center: subtract each side's mean centre before that, which widens the spread of the costs.
+        zero_rows: what to do with a centre of zeros on its way to the sphere, as in `unit_rows`.
 
     Returns:
-        (C_T, C_S) costs.
+        (C_T, C_S) costs, in float32 where half precision came: distances are not to be had in it.
     """
     if teacher_centers.device != student_centers.device:
         raise ValueError(
@@ -84,27 +93,40 @@ def cost_matrix(
             f"teacher_centers with {teacher_centers.shape[1]} features and student_centers with "
             f"{student_centers.shape[1]} came; both must come from the same representation network"
         )
-    dtype = torch.promote_types(teacher_centers.dtype, student_centers.dtype)
-    teacher, student = teacher_centers.to(dtype), student_centers.to(dtype)
-    if center:
-        teacher = teacher - teacher.mean(dim=0, keepdim=True)
-        student = student - student.mean(dim=0, keepdim=True)
-    if normalize:
-        teacher = _unit_norm(teacher, "teacher_centers")
-        student = _unit_norm(student, "student_centers")
+    given = torch.promote_types(teacher_centers.dtype, student_centers.dtype)
+    precision = torch.promote_types(given, torch.float32)
+    teacher = placed(teacher_centers.to(precision), "teacher_centers", normalize, center, zero_rows)
+    student = placed(student_centers.to(precision), "student_centers", normalize, center, zero_rows)
     # Differences, not the expanded square: the distance of a shared class has to be exactly zero.
     return torch.cdist(teacher, student, compute_mode="donot_use_mm_for_euclid_dist")
 
 
-def _unit_norm(points: Tensor, name: str) -> Tensor:
-    norms = torch.linalg.vector_norm(points, dim=1, keepdim=True)
-    zero = torch.nonzero(norms.flatten() == 0).flatten().tolist()
-    if zero:
+def placed(
+    points: Tensor, name: str, normalize: bool = True, center: bool = False, zero_rows: ZeroRows = "refuse"
+) -> Tensor:
+    """One side's centres (C, d) where distances are taken: about their mean, on the unit sphere."""
+    if center:
+        points = points - points.mean(dim=0, keepdim=True)
+    return unit_rows(points, name, zero_rows) if normalize else points
+
+
+def unit_rows(points: Tensor, name: str = "points", zero_rows: ZeroRows = "refuse") -> Tensor:
+    """Rows (N, d) divided by their norm, which is taken in float64: squares leave float32's range early.
+
+    Args:
+        points: (N, d)
+        name: what the caller calls them, for the error.
+        zero_rows: "refuse" raises where a row has no direction; "origin" leaves it there, 1 away from the sphere. A
+            teacher to which all classes look alike has such rows: it says nothing, and its costs show it.
+    """
+    norms = torch.linalg.vector_norm(points, dim=1, keepdim=True, dtype=torch.float64)
+    zero = norms == 0
+    if zero_rows == "refuse" and bool(zero.any()):
         raise ValueError(
-            f"{name} has a zero vector at class {zero[0]}, which has no direction; "
+            f"{name} has a zero vector at class {int(torch.nonzero(zero)[0, 0])}, which has no direction; "
             f"use normalize=False or another centre for it"
         )
-    return points / norms
+    return (points / torch.where(zero, 1, norms)).to(points.dtype)
 
 
 def _check_rows(points: Tensor, name: str) -> None:

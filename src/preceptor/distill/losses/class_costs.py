@@ -47,31 +47,13 @@ def class_costs(
     elif kind in ("random", "shallow"):
         costs = _given(context, kind, matrix)
     else:
-        teacher, student = (
-            _placed(points, normalize, center)
-            for points in (teacher_centers(context, centers), student_centers(context))
-        )
+        teacher, student = teacher_centers(context, centers), student_centers(context)
+        # A row of zeros stays at the origin, as in the ranking: such a teacher says nothing, and a training shows it.
         costs = ClassCosts(
-            *(ot.cost_matrix(*pair, normalize=False)
+            *(ot.cost_matrix(*pair, normalize, center, zero_rows="origin")
               for pair in ((teacher, student), (teacher, teacher), (student, student)))
         )  # fmt: skip
     return _scaled(costs, scale)
-
-
-def _placed(points: Tensor, normalize: bool, center: bool) -> Tensor:
-    """Centres (C, d) where distances are taken: about their mean, on the unit sphere."""
-    if center:
-        points = points - points.mean(dim=0, keepdim=True)
-    return _unit_rows(points) if normalize else points
-
-
-def _unit_rows(points: Tensor) -> Tensor:
-    """Rows on the unit sphere; one of zeros stays at the origin, 1 away from the others, as in the ranking.
-
-    A teacher to which all classes look alike has such rows: it says nothing, and a training shows it.
-    """
-    norms = torch.linalg.vector_norm(points, dim=1, keepdim=True)
-    return points / torch.where(norms > 0, norms, 1)
 
 
 def student_centers(context: Context) -> Tensor:
@@ -88,7 +70,7 @@ def teacher_centers(context: Context, kind: str) -> Tensor:
             raise PreceptorError(
                 "centers classifier needs the rows of the teacher's last layer and it has none"
             )
-        return _unit_rows(context.teacher_classifier.detach().float().cpu())
+        return ot.unit_rows(context.teacher_classifier.detach().float().cpu(), zero_rows="origin")
     if kind == "data":
         if context.teacher_centers is None:
             raise PreceptorError(

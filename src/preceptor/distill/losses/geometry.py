@@ -7,7 +7,10 @@ from torch import Tensor
 
 
 def unit_rows(points: Tensor, epsilon: float = 1e-8) -> Tensor:
-    """Points on the unit sphere along the last dimension; a zero vector stays, with a bounded gradient."""
+    """Points on the unit sphere along the last dimension; a zero vector stays, with a bounded gradient.
+
+    `ot.unit_rows` puts class centres there exactly; a network learns through these, and its gradient has to be bounded.
+    """
     return points * (points.square().sum(dim=-1, keepdim=True) + epsilon).rsqrt()
 
 
