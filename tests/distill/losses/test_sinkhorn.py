@@ -109,6 +109,9 @@ def test_given_costs(kind):
     matrix = torch.arange(12.0).reshape(4, 3) / 10
     method = build("sinkhorn", make_context(same=False), cost=kind, matrix=matrix)
     torch.testing.assert_close(method.cost, matrix.double())
+    for same in (matrix.numpy(), matrix.tolist()):
+        other = build("sinkhorn", make_context(same=False), cost=kind, matrix=same)
+        torch.testing.assert_close(other.cost, method.cost)
     matrix.zero_()  # a copy was kept
     assert float(method.cost.max()) > 1
 
@@ -199,6 +202,10 @@ def test_schedules(schedule, factors):
         terms = method(make_step("sinkhorn", context, progress=progress))
         np.testing.assert_allclose(float(terms["sinkhorn"]), factor * float(full), atol=1e-9)
     assert schedule_factor("warmup", 0.05) == pytest.approx(0.5)
+    slow = build("sinkhorn", context, schedule="warmup", warmup=1.0)(
+        make_step("sinkhorn", context, progress=0.5)
+    )
+    np.testing.assert_allclose(float(slow["sinkhorn"]), float(full) / 2, atol=1e-9)
 
 
 def test_sinkhorn_and_probe_is_the_sum_of_both():
@@ -242,6 +249,18 @@ def test_sinkhorn_and_probe_is_the_sum_of_both():
             {"cost": "shallow", "matrix": torch.ones(4, 3), "scale_cost": "std"},
             "divides by the cost's std, which is 0",
         ),
+        ({"matrix": torch.ones(4, 3)}, "matrix came, and cost teacher does not look at it; use cost shallow"),
+        ({"superclasses": SUPERCLASSES}, "superclasses came, and cost teacher does not look at it"),
+        ({"cost": "constant", "centers": "data"}, "centers 'data' came, and cost constant has no centres"),
+        ({"cost": "random", "matrix": "abc"}, r"matrix is a str that is no table .* or array \(4, 3\)"),
+        ({"cost": "random", "matrix": [[1, 2], [3]]}, "matrix is a list that is no table of numbers"),
+        ({"cost": "random", "matrix": np.full((4, 3), np.nan)}, "matrix has NaN, -inf or no finite cost"),
+        ({"cost": "random", "matrix": torch.full((4, 3), torch.inf)}, "matrix has NaN, -inf or no finite"),
+        ({"warmup": 0.2}, "warmup came, and schedule linear-decay does not look at it"),
+        ({"schedule": "warmup", "warmup": -1}, "warmup is -1; expected a share of training above 0, 1 at"),
+        ({"schedule": "warmup", "warmup": 2.0}, "warmup is 2.0; expected a share"),
+        ({"temperature": 0.0}, "temperature is 0.0; expected a finite number above 0"),
+        ({"epsilon": -0.1}, "epsilon is -0.1; expected a finite number"),
     ],
 )
 def test_refused_options(options, text):

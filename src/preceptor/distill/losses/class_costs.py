@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from preceptor.core import Outputs, PreceptorError
 from preceptor.distill.losses.step import Context
 
 COSTS = ("teacher", "constant", "random", "superclass", "shallow")
+GIVEN = ("random", "shallow")  # costs that come as a matrix
 CENTERS = ("classifier", "data", "predicted")
 SCALES = ("none", "max", "mean", "std")
 
@@ -34,17 +36,23 @@ def class_costs(
     normalize: bool = True,
     center: bool = False,
     scale: str = "none",
-    matrix: Tensor | None = None,
+    matrix: Any = None,
     superclasses: Mapping[str, str] | None = None,
 ) -> ClassCosts:
     """The costs of the given kind; see `Sinkhorn` for what the arguments mean."""
     if kind not in COSTS:
         raise PreceptorError(f"cost {kind!r} is unknown; expected one of {', '.join(COSTS)}")
+    if matrix is not None and kind not in GIVEN:
+        raise PreceptorError(f"matrix came, and cost {kind} does not look at it; use cost shallow or random")
+    if superclasses is not None and kind != "superclass":
+        raise PreceptorError(f"superclasses came, and cost {kind} does not look at it; use cost superclass")
+    if centers != CENTERS[0] and kind != "teacher":
+        raise PreceptorError(f"centers {centers!r} came, and cost {kind} has no centres; use cost teacher")
     if kind == "constant":
         costs = _by_label(context.teacher_classes, context.student_classes)
     elif kind == "superclass":
         costs = _by_superclass(context, superclasses)
-    elif kind in ("random", "shallow"):
+    elif kind in GIVEN:
         costs = _given(context, kind, matrix)
     else:
         teacher, student = teacher_centers(context, centers), student_centers(context)
@@ -113,17 +121,27 @@ def _by_superclass(context: Context, superclasses: Mapping[str, str] | None) -> 
     return _by_label(teacher, tuple(superclasses[name] for name in context.student_classes))
 
 
-def _given(context: Context, kind: str, matrix: Tensor | None) -> ClassCosts:
+def _given(context: Context, kind: str, matrix: Any) -> ClassCosts:
     shape = (len(context.teacher_classes), len(context.student_classes))
     if matrix is None:
         raise PreceptorError(
             f"cost {kind} needs matrix, the costs {shape} from another network's class centres"
         )
-    if tuple(matrix.shape) != shape:
+    try:
+        costs = torch.as_tensor(matrix).detach().float().clone()
+    except (TypeError, ValueError, RuntimeError) as error:
         raise PreceptorError(
-            f"matrix has shape {tuple(matrix.shape)}; expected teacher classes x student classes {shape}"
+            f"matrix is a {type(matrix).__name__} that is no table of numbers; expected a tensor or array {shape}"
+        ) from error
+    if tuple(costs.shape) != shape:
+        raise PreceptorError(
+            f"matrix has shape {tuple(costs.shape)}; expected teacher classes x student classes {shape}"
         )
-    return ClassCosts(matrix.detach().float().clone(), None, None)
+    if bool((costs.isnan() | costs.isneginf()).any()) or bool(costs.isposinf().all()):
+        raise PreceptorError(
+            "matrix has NaN, -inf or no finite cost; expected numbers, inf for a forbidden pair"
+        )
+    return ClassCosts(costs, None, None)
 
 
 def _scaled(costs: ClassCosts, scale: str) -> ClassCosts:

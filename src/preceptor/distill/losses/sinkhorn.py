@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -15,11 +15,12 @@ from preceptor.distill.losses.class_costs import ClassCosts, class_costs
 from preceptor.distill.losses.method import Method, row_mean, task_loss, teacher_of, up_to_one
 from preceptor.distill.losses.step import Context, Step
 
-SCHEDULES = ("constant", "linear-decay", "cosine-decay", "warmup")
+WEIGHT_SCHEDULES = ("constant", "linear-decay", "cosine-decay", "warmup")
+WARMUP = 0.1  # of training
 VALUES = ("entropic", "divergence")
 
 
-def schedule_factor(schedule: str, progress: float | Tensor, warmup: float = 0.1) -> float | Tensor:
+def schedule_factor(schedule: str, progress: float | Tensor, warmup: float = WARMUP) -> float | Tensor:
     """What the weight is multiplied with at `progress` (0 … 1) through training.
 
     A progress that is a tensor without dimensions gives one: a loop whose step is a CUDA graph keeps it there.
@@ -33,7 +34,18 @@ def schedule_factor(schedule: str, progress: float | Tensor, warmup: float = 0.1
         return 0.5 * (1.0 + (turn.cos() if isinstance(turn, Tensor) else math.cos(turn)))
     if schedule == "warmup":
         return up_to_one(progress / warmup)
-    raise PreceptorError(f"weight schedule {schedule!r} is unknown; expected one of {', '.join(SCHEDULES)}")
+    raise PreceptorError(
+        f"weight schedule {schedule!r} is unknown; expected one of {', '.join(WEIGHT_SCHEDULES)}"
+    )
+
+
+def _check_warmup(schedule: str, warmup: float) -> None:
+    if not 0 < warmup <= 1:
+        raise PreceptorError(f"warmup is {warmup}; expected a share of training above 0, 1 at most")
+    if warmup != WARMUP and schedule != "warmup":
+        raise PreceptorError(
+            f"warmup came, and schedule {schedule} does not look at it; use schedule warmup or leave it out"
+        )
 
 
 class Sinkhorn(Method):
@@ -44,7 +56,7 @@ class Sinkhorn(Method):
     paper` has them). The weight falls to nothing: with a constant one the gain is lost where teacher and student share
     few classes. The term is softer and stronger: that changes little where there are many labels and gains much where
     there are few. The centres are centred, which helps there, too (docs/choosing.md). The gradient with respect to the
-    student's logits is (β − ⟨β, p_S⟩) p_S / τ: the paper leaves out 1/τ (notes, 1).
+    student's logits is (β − ⟨β, p_S⟩) p_S / τ: the paper leaves out 1/τ (docs/notation.md).
 
     Args:
         context: What is known before training.
@@ -57,14 +69,15 @@ class Sinkhorn(Method):
         centers: The teacher's class centres: "classifier" (Eq. 8), "data" (stored class means) or
             "predicted" (means of the student's training data weighted with the teacher's class
             probabilities).
-        normalize: Put the centres of both sides on the unit sphere (notes, 2).
-        center: Take the mean centre off each side first.
+        normalize: Put the centres of both sides on the unit sphere; for cost "teacher". The paper does so with the
+            teacher's alone (docs/notation.md).
+        center: Take the mean centre off each side first; for cost "teacher".
         value: "entropic" (Eq. 5) or "divergence" (debiased, zero where both sides agree).
         schedule: How the weight follows the progress of training.
         warmup: The share of training after which the "warmup" schedule has reached the full weight.
         scale_cost: Divide M by its "max", "mean" or "std" ("none": as it is), so that weight and ε do not
             depend on how far apart the centres lie.
-        matrix: M itself (C_T, C_S), for cost "random" and "shallow".
+        matrix: M itself (C_T, C_S), a tensor, an array or lists, for cost "random" and "shallow".
         superclasses: Class name to superclass, for cost "superclass"; it must cover both class sets.
         tolerance: L1 marginal error at which the iterations stop.
         max_iterations: Upper limit of the iterations.
@@ -91,9 +104,9 @@ class Sinkhorn(Method):
         center: bool = True,
         value: str = "entropic",
         schedule: str = "linear-decay",
-        warmup: float = 0.1,
+        warmup: float = WARMUP,
         scale_cost: str = "none",
-        matrix: Tensor | None = None,
+        matrix: Any = None,
         superclasses: Mapping[str, str] | None = None,
         tolerance: float = 1e-4,
         max_iterations: int = 1000,
@@ -102,7 +115,11 @@ class Sinkhorn(Method):
         super().__init__(context, **options)
         if value not in VALUES:
             raise PreceptorError(f"value {value!r} is unknown; expected one of {', '.join(VALUES)}")
-        schedule_factor(schedule, 0.0, warmup)
+        schedule_factor(schedule, 0.0)
+        _check_warmup(schedule, warmup)
+        for name, setting in {"temperature": temperature, "epsilon": epsilon, "tolerance": tolerance}.items():
+            if not (setting > 0 and math.isfinite(setting)):
+                raise PreceptorError(f"{name} is {setting}; expected a finite number above 0")
         self.weight, self.temperature, self.epsilon, self.value = weight, temperature, epsilon, value
         self.schedule, self.warmup = schedule, warmup
         self.tolerance, self.max_iterations = tolerance, max_iterations
