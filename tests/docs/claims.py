@@ -10,8 +10,10 @@ from experiments.glance import gains_table
 from experiments.items import fig05, fig07
 
 from tests.docs.kept import (
+    AS_TODAY,
     CHARACTERS,
     CHOICE,
+    COSTS,
     DEFAULT,
     DIGITS,
     FIFTH,
@@ -59,6 +61,17 @@ def the_test_set() -> list[str]:
         f"gained {gained(None, 'refilled', 0.4)} at 40 %, about as much, and {gained(None, 'refilled', 0.2)} at 20 %, "
         "more.",
     ]
+
+
+def the_cost() -> list[str]:
+    gain = {
+        name: mean(gains(name, None, 0.6, rows=[*AS_TODAY, *COSTS]))
+        for name in ("sinkhorn", "shallow", "constant", "superclass", "random")
+    }
+    return [
+        "60 % in common: {sinkhorn:+.1f}, with the shallow cost {shallow:+.1f}, with a constant one {constant:+.1f}, "
+        "with that of superclasses {superclass:+.1f} and with a random one {random:+.1f}, so".format(**gain)
+    ]  # fmt: skip
 
 
 def the_search() -> list[str]:
@@ -311,5 +324,5 @@ def best_students() -> str:
     return f"{first}, {second} and {third} %"
 
 
-CHOOSING = (of_the_table, the_test_set, the_search, digits_and_characters, the_probe, settings, recipe,
+CHOOSING = (of_the_table, the_test_set, the_cost, the_search, digits_and_characters, the_probe, settings, recipe,
             without_labels, image_size, what_run_does)  # fmt: skip

@@ -28,6 +28,7 @@ LONG = [row for row in ORDINARY if row["epochs"] == 200 and not row["per_class"]
 TEST_SET = [row for row in rows_of("fig05") if row["split"] == "test"]
 # `sinkhorn` with the settings that it has by default today.
 AS_TODAY = [row for row in TEST_SET if row["variant"] != "sinkhorn" or row["options"]["temperature"] == 6.0]
+COSTS = rows_of("tab08")
 EVERY_FEW = [
     json.loads(line) for line in (ROOT / "results/few.jsonl").read_text(encoding="utf-8").splitlines()
 ]
