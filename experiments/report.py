@@ -22,21 +22,37 @@ HEAD = """# Results
 
 Written by `experiments/report.py` from the rows in `results/`; not to be edited. For each table and figure of the paper
 it says what the paper has and what we have. A mean is followed by ± the standard deviation over seeds and, in brackets,
-their number. Every row names its command, commit, seed, hardware and versions. "{not_run}": there are none.
+their number. Every row names its command, commit, seed, hardware and versions. "{not_run}": there are none{listed}.
 """
+BARS = """\
+Set before the runs, from the paper's own figures and what a user would need. What came after a look at rows (the
+patient recipe, `bridge`, students of 25 images a class for the metrics) is held to the same limits."""
 
 
 def page(book: Book, folder: Path) -> str:
     """The page; figures go to `folder`."""
-    parts = [HEAD.format(not_run=NOT_RUN).strip(), "## Bars", _bars(book)]
-    parts += ["## Where the numbers come from", _origin(book)]
+    parts, missing = [], []
     for name in ORDER:
-        parts += [
-            f"## {ITEMS[name].TITLE}",
-            f"`python experiments/run.py {name}`",
-            folded(ITEMS[name].section(book, folder)),
-        ]
-    return "\n\n".join(parts) + "\n"
+        title, command = ITEMS[name].TITLE, f"`python experiments/run.py {name}`"
+        text = _section(book, name, folder)
+        if text is None:
+            missing.append(f"- {title}: {command}")
+        else:
+            parts += [f"## {title}", command, text]
+    listed = ";\nexperiments without any are listed [at the end](#not-run-yet)" if missing else ""
+    head = [HEAD.format(not_run=NOT_RUN, listed=listed).strip(), "## Bars", BARS, _bars(book)]
+    head += ["## Where the numbers come from", _origin(book)]
+    last = [f"## {NOT_RUN.capitalize()}", "\n".join(missing)] if missing else []
+    return "\n\n".join([*head, *parts, *last]) + "\n"
+
+
+def _section(book: Book, name: str, folder: Path) -> str | None:
+    """What there is to show of an experiment; None where it has no row that counts."""
+    item = ITEMS[name]
+    rows = [row for file in {name, getattr(item, "SCORES", name)} for row in book.rows(file)]
+    if not (item.counted(rows) if hasattr(item, "counted") else rows):
+        return None
+    return folded(item.section(book, folder))
 
 
 def folded(section: str) -> str:

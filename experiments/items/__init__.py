@@ -1,7 +1,8 @@
 """One module a table or figure.
 
 Each has `NAME`, `TITLE`, `jobs(scale)` (its trainings, possibly none), `measure(lab)` where something is computed
-besides, the paper's values as data, and `section(book, folder)`, the text and figures of its part of the page.
+besides, the paper's values as data, and `section(book, folder)`, the text and figures of its part of the page. Where
+not all rows count, `counted(rows)` gives those that do.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ import json
 import pytest
 from experiments.bars import MISSED, REACHED, UNKNOWN, assessment, few_labels, overlaps
 from experiments.book import Book, Sample, table
-from experiments.items import few, fig05, fig07
+from experiments.items import ITEMS, few, fig05, fig06, fig07, tab08
 from experiments.items.fig07_paper import PEARSON, TASKS
 from experiments.jobs import PAPER
 from experiments.schedule import PATIENT, PLAIN
@@ -196,6 +196,26 @@ def test_columns_without_a_number_are_named_below_the_table():
         "| cifar100 | 25 | 50 |\n| --- | ---: | ---: |\n| none | 28.79 (3) | – |\n\n"
         "*not run yet, above: 10; kd*"
     )
+
+
+def test_experiments_without_rows_are_one_list_at_the_end(tmp_path):
+    write(tmp_path, "fig05", figure_five(lambda task, seed: 0.02, seeds=(0,)))
+    # Rows that do not count leave a section without a number.
+    (tmp_path / "tab13.jsonl").write_text(json.dumps({"metric": "nce", "seconds": [1.0]}) + "\n")
+    before, _, last = report.page(Book(tmp_path), tmp_path / "figures").partition("\n## Not run yet\n\n")
+    sections = [line for line in before.splitlines() if line.startswith("## ")]
+    assert sections == ["## Bars", "## Where the numbers come from", f"## {fig05.TITLE}"]
+    listed = [name for name in report.ORDER if name != "fig05"]
+    assert last == "".join(f"- {ITEMS[name].TITLE}: `python experiments/run.py {name}`\n" for name in listed)
+    assert "Set before the runs, from the paper's own figures" in before
+
+
+def test_a_reference_of_another_experiment_is_no_row(tmp_path):
+    alone = tab08.references(PAPER, "cifar100", "wrn-16-1")["none"]
+    write(tmp_path, alone[0].experiment, [(job, 0.7) for job in alone])
+    page = report.page(Book(tmp_path), tmp_path / "figures")
+    assert f"## {fig06.TITLE}" not in page
+    assert f"- {fig06.TITLE}: `python experiments/run.py fig06`" in page
 
 
 def test_the_page_in_the_docs_is_what_the_rows_say(tmp_path):
