@@ -35,8 +35,8 @@ def fit_probe(features: Tensor, labels: Tensor, num_classes: int, penalty: float
     on the others (the first 5,000 rows by a fixed stride where there are more), is taken, and the probe
     is fitted on all rows. No random numbers are used.
 
-    The ranking's probe (`preceptor.metrics.linear_probe`) is another fit of the paper's fictitious student: one for each
-    teacher, so fast and with a fixed penalty, where this one is fitted once and a student learns its predictions.
+    The ranking's probe (`preceptor.metrics.linear_probe`) is another fit of the paper's fictitious student: one for
+    each teacher, so fast and with a fixed penalty, where this one is fitted once and a student learns from it.
     """
     features, labels = features.double(), labels.long()
     mean = features.mean(dim=0)
