@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all: written beside, flushed to the disk, then renamed."""
+"""Files that appear whole or not at all: written beside, flushed to the disk, then renamed; and the cache's folder."""
 
 from __future__ import annotations
 
@@ -26,6 +26,14 @@ _ADVICE = {
     errno.EFBIG: "raise the limit on a file's size (ulimit -f) and try again",
     errno.EMFILE: "raise the limit of open files (ulimit -n) and try again",
 }
+
+
+def cache_folder() -> Path:
+    """``$PRECEPTOR_CACHE``, or ``preceptor`` in the user's cache folder (``$XDG_CACHE_HOME``, or ``~/.cache``)."""
+    given = os.environ.get("PRECEPTOR_CACHE")
+    if given:
+        return Path(given)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "preceptor"
 
 
 def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:

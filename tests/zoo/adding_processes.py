@@ -105,7 +105,7 @@ def extract_at_once(url: str, folder: str, processes: int, batch: int) -> dict[s
     Teacher.outputs = slow  # type: ignore[method-assign]
 
     def work(number: int) -> None:
-        came = extract(teacher, task.train, fingerprint="f", batch_size=batch)
+        came = extract(teacher, task.train, batch_size=batch)
         text = json.dumps([sum(computed), float(came.features.sum())])
         Path(folder, f"{number}.json").write_text(text)
 

@@ -10,6 +10,7 @@ import safetensors.torch
 import torch
 
 from preceptor.core import PreceptorError
+from preceptor.data.split import ArrayStore
 from preceptor.zoo import Teacher, Zoo
 from preceptor.zoo.centers import centers_from_task
 from tests.zoo.conftest import make_task
@@ -42,6 +43,11 @@ def test_centres_are_the_mean_features_of_the_teachers_own_classes(zoo: Zoo, run
         mean = teacher.features(teacher.preprocessing.apply(task.train.load(rows))).mean(0)
         torch.testing.assert_close(teacher.centers[index], mean, rtol=1e-4, atol=1e-5)
     assert zoo.verify("a") == []
+
+
+def test_centres_do_not_read_the_data_twice(zoo: Zoo, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ArrayStore, "identify", None)  # a fingerprint would pass over all samples
+    assert zoo.add(f"run:{run}", name="a", centers_from=make_task()).centers_source == "data"
 
 
 def test_centres_need_all_of_the_teachers_classes(teacher: Teacher, zoo: Zoo, run: Path) -> None:

@@ -111,13 +111,13 @@ def test_code_that_changed_and_does_the_same_goes_on(own: Zoo, write: Write) -> 
 
 def test_features_of_the_code_before_are_not_taken_for_those_after(own: Zoo, write: Write) -> None:
     task = make_task()
-    before = extract(own.load("t", trust_code=True), task.train, fingerprint="f")
+    before = extract(own.load("t", trust_code=True), task.train)
     write(layers=LAYERS.replace("ReLU", "Sigmoid"))
     own.remove("t")
     own.add("python:changing_module:make", name="t", trust_code=True)
     teacher = own.load("t", trust_code=True)
-    after = extract(teacher, task.train, fingerprint="f")
-    expected = extract(teacher, task.train, fingerprint="f", cache=False)
+    after = extract(teacher, task.train)
+    expected = extract(teacher, task.train, cache=False)
     np.testing.assert_array_equal(after.features, expected.features)
     assert np.abs(after.features - before.features).max() > 0.1
 
@@ -130,5 +130,5 @@ def test_modules_with_the_same_weights_and_other_code_have_other_features(write:
         teacher = Teacher.from_module(
             module, name="m", classes=module.classes, preprocessing=module.preprocessing
         )
-        keys.append(cache_key(teacher, make_task().train, "f"))
+        keys.append(cache_key(teacher.card, make_task().train))
     assert keys[0] == keys[2] != keys[1]

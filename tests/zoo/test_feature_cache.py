@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,9 @@ import pytest
 import torch
 
 from preceptor.core import PreceptorError
-from preceptor.zoo import FeatureCache, Preprocessing, Teacher, extract
+from preceptor.data import Task
+from preceptor.data.split import Split
+from preceptor.zoo import Card, FeatureCache, Preprocessing, Teacher, extract
 from preceptor.zoo import features as features_module
 from preceptor.zoo.cache import parse_size
 from preceptor.zoo.features import cache_key
@@ -39,21 +40,21 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_a_second_time_costs_no_forward_pass(teacher: Teacher, calls: list[int]) -> None:
     task = make_task()
-    first = extract(teacher, task.train, fingerprint=task.fingerprint)
+    first = extract(teacher, task.train)
     assert sum(calls) == 20
-    second = extract(teacher, task.train, fingerprint=task.fingerprint, batch_size=4)
+    second = extract(teacher, task.train, batch_size=4)
     assert sum(calls) == 20
     np.testing.assert_array_equal(first.features, second.features)
-    extract(teacher, task.test, fingerprint=task.fingerprint)
+    extract(teacher, task.test)
     assert sum(calls) == 40, "the other split has the same labels but is not the same data"
 
 
 def test_a_damaged_entry_is_computed_again(teacher: Teacher, calls: list[int]) -> None:
     task, cache = make_task(), FeatureCache()
-    extract(teacher, task.train, fingerprint="f")
+    extract(teacher, task.train)
     (entry,) = cache.entries()
     (cache.root / entry.key / "features.npy").write_bytes(b"broken")
-    came = extract(teacher, task.train, fingerprint="f")
+    came = extract(teacher, task.train)
     assert sum(calls) == 40
     assert came.features.shape == (20, 16)
 
@@ -63,10 +64,8 @@ def test_the_key_follows_everything_the_features_depend_on(
 ) -> None:
     task = make_task()
 
-    def key(
-        card: Any = teacher.card, split: Any = task.train, fingerprint: str = "f", precision: Any = "float32"
-    ) -> str:
-        return cache_key(SimpleNamespace(card=card), split, fingerprint, precision)  # type: ignore[arg-type]
+    def key(card: Card = teacher.card, split: Any = task.train, fingerprint: str | None = None) -> str:
+        return cache_key(card, split, fingerprint)
 
     card = teacher.card
     weights = {**card.files, "weights.safetensors": card.files["check.safetensors"]}
@@ -75,8 +74,9 @@ def test_the_key_follows_everything_the_features_depend_on(
         key(card.model_copy(update={"head": card.head.model_copy(update={"reduction": "mean"})})),
         key(card.model_copy(update={"preprocessing": Preprocessing.for_size((3, 16, 16))})),
         key(split=task.test),
-        key(fingerprint="g"),
-        key(precision="mixed"),
+        key(split=Task.from_splits(task.train.select([1, 0, 2]), task.test, task.classes).train),
+        key(split=Split(task.train.store, task.train.labels[::-1])),
+        key(fingerprint="f"),
     ]
     same = key(card.model_copy(update={"name": "other", "accuracy": 0.1}))
     with monkeypatch.context() as patch:
@@ -150,6 +150,9 @@ def test_location_and_limit_come_from_the_environment(
     assert cache.root == tmp_path / "here" / "features"
     assert cache.limit == 3 * 2**29
     monkeypatch.delenv("PRECEPTOR_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert FeatureCache().root == tmp_path / "xdg" / "preceptor" / "features"
+    monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert FeatureCache().root == tmp_path / ".cache" / "preceptor" / "features"
     assert parse_size("800M") == 800 * 2**20

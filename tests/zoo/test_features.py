@@ -13,8 +13,7 @@ from PIL import Image
 from preceptor.core import PreceptorError
 from preceptor.data import Task
 from preceptor.zoo import Preprocessing, Teacher, extract
-from preceptor.zoo import features as features_module
-from preceptor.zoo.features import MIXED_TOLERANCE, ExtractionProgress
+from preceptor.zoo.features import batch_rows
 from tests.zoo.conftest import CLASSES, make_task
 
 
@@ -26,7 +25,7 @@ def expected(teacher: Teacher, images: torch.Tensor) -> Any:
 @pytest.mark.parametrize("cache", [True, False])
 def test_features_logits_and_labels(teacher: Teacher, batch_size: int | None, cache: bool) -> None:
     task = make_task()
-    came = extract(teacher, task.train, fingerprint=task.fingerprint, batch_size=batch_size, cache=cache)
+    came = extract(teacher, task.train, batch_size=batch_size, cache=cache)
     want = expected(teacher, task.train.load(np.arange(20)))
     np.testing.assert_allclose(came.features, want.features.numpy(), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(came.logits, want.logits.numpy(), rtol=1e-4, atol=1e-5)
@@ -44,7 +43,7 @@ def test_images_of_many_sizes(teacher: Teacher, tmp_path: Path) -> None:
                 tmp_path / "data" / name / f"{number}.png"
             )
     task = Task(tmp_path / "data")
-    came = extract(teacher, task.train, fingerprint=task.fingerprint, batch_size=2)
+    came = extract(teacher, task.train, batch_size=2)
     for row in range(len(task.train)):
         want = expected(teacher, task.train.load([row]))
         np.testing.assert_allclose(came.features[row], want.features[0].numpy(), rtol=1e-4, atol=1e-5)
@@ -61,25 +60,16 @@ def test_a_teacher_out_of_a_network_at_hand() -> None:
     torch.testing.assert_close(teacher.features(inputs), net[:3](inputs).detach())
     torch.testing.assert_close(teacher.bias, net[3].bias.detach())
     task = make_task()
-    assert extract(teacher, task.train, fingerprint="f").features.shape == (20, 5)
+    assert extract(teacher, task.train).features.shape == (20, 5)
     with pytest.raises(PreceptorError, match="says 2 classes"):
         Teacher.from_module(
             net, name="m", classes=("a", "b"), preprocessing=Preprocessing.for_size((3, 2, 2))
         )
 
 
-def test_progress_has_rate_and_remaining_time(teacher: Teacher) -> None:
-    task, seen = make_task(), []
-    extract(teacher, task.train, fingerprint="f", batch_size=8, on_progress=seen.append, cache=False)
-    assert [(p.done, p.total) for p in seen] == [(8, 20), (16, 20), (20, 20)]
-    assert all(isinstance(p, ExtractionProgress) and p.rate > 0 for p in seen)
-    assert seen[0].remaining == pytest.approx(12 / seen[0].rate)
-    assert seen[-1].remaining == 0
-
-
 def test_the_batch_is_halved_until_memory_suffices(teacher: Teacher, monkeypatch: pytest.MonkeyPatch) -> None:
     task, tried = make_task(), []
-    want = extract(teacher, task.train, fingerprint="f", cache=False)
+    want = extract(teacher, task.train, cache=False)
     original = Teacher.outputs
 
     def scarce(self: Teacher, inputs: torch.Tensor, maps: bool = True) -> Any:
@@ -89,38 +79,32 @@ def test_the_batch_is_halved_until_memory_suffices(teacher: Teacher, monkeypatch
         return original(self, inputs, maps)
 
     monkeypatch.setattr(Teacher, "outputs", scarce)
-    came = extract(teacher, task.train, fingerprint="f", cache=False)
+    came = extract(teacher, task.train, cache=False)
     np.testing.assert_allclose(came.features, want.features, rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(came.labels, want.labels)
     assert max(tried) == 20
     with pytest.raises(PreceptorError, match="memory does not suffice for teacher 'a' with a batch of 10"):
-        extract(teacher, task.train, fingerprint="f", batch_size=10, cache=False)
+        extract(teacher, task.train, batch_size=10, cache=False)
 
     def other(*_: Any, **__: Any) -> Any:
         raise RuntimeError("something else is broken")
 
     monkeypatch.setattr(Teacher, "outputs", other)
     with pytest.raises(RuntimeError, match="something else"):
-        extract(teacher, task.train, fingerprint="f", cache=False)
+        extract(teacher, task.train, cache=False)
 
 
-def test_mixed_precision_stays_within_its_tolerance(teacher: Teacher) -> None:
-    task = make_task()
-    exact = extract(teacher, task.train, fingerprint="f", cache=False)
-    mixed = extract(teacher, task.train, fingerprint="f", precision="mixed", cache=False)
-    difference = np.abs(mixed.features - exact.features).max()
-    assert 0 < difference <= MIXED_TOLERANCE * np.abs(exact.features).max()
-    assert mixed.features.dtype == np.float32
-
-
-def test_mixed_precision_gives_way_where_it_changes_the_features(
-    teacher: Teacher, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    task = make_task()
-    exact = extract(teacher, task.train, fingerprint="f", batch_size=8, cache=False)
-    monkeypatch.setattr(features_module, "MIXED_TOLERANCE", 1e-9)
-    came = extract(teacher, task.train, fingerprint="f", batch_size=8, precision="mixed", cache=False)
-    np.testing.assert_array_equal(came.features, exact.features)
+@pytest.mark.parametrize(
+    ("shape", "kind", "rows"),
+    [
+        ((3, 224, 224), "cpu", 27),
+        ((3, 224, 224), "cuda", 111),
+        ((3, 32, 32), "cuda", 1024),
+        ((3, 4096, 4096), "cpu", 1),
+    ],
+)
+def test_rows_of_a_batch_by_input_size_and_device(shape: tuple[int, ...], kind: str, rows: int) -> None:
+    assert batch_rows(shape, torch.device(kind)) == rows
 
 
 def test_features_that_are_not_finite_are_refused(teacher: Teacher) -> None:
@@ -128,26 +112,23 @@ def test_features_that_are_not_finite_are_refused(teacher: Teacher) -> None:
     with pytest.raises(
         PreceptorError, match="teacher 'a' gives numbers that are not finite for sample number 0"
     ):
-        extract(teacher, make_task().train, fingerprint="f", cache=False)
+        extract(teacher, make_task().train, cache=False)
 
 
 def test_wrong_calls(teacher: Teacher) -> None:
     task = make_task()
-    with pytest.raises(PreceptorError, match="precision 'half' is unknown"):
-        extract(teacher, task.train, fingerprint="f", precision="half")  # type: ignore[arg-type]
+    with pytest.raises(PreceptorError, match="device 'gpu' is unknown; expected auto, cpu"):
+        extract(teacher, task.train, device="gpu")
     with pytest.raises(PreceptorError, match="a batch size of 0"):
-        extract(teacher, task.train, fingerprint="f", batch_size=0)
+        extract(teacher, task.train, batch_size=0)
     with pytest.raises(PreceptorError, match="no samples"):
-        extract(teacher, task.train.select([]), fingerprint="f")
+        extract(teacher, task.train.select([]))
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_on_the_gpu(teacher: Teacher) -> None:
     task = make_task()
-    exact = extract(teacher, task.train, fingerprint="f", cache=False)
-    for precision, tolerance in (("float32", 5e-3), ("mixed", 2 * MIXED_TOLERANCE)):
-        came = extract(teacher, task.train, fingerprint="f", device="cuda", precision=precision, cache=False)  # type: ignore[arg-type]
-        np.testing.assert_allclose(
-            came.features, exact.features, atol=tolerance * np.abs(exact.features).max()
-        )
+    exact = extract(teacher, task.train, cache=False)
+    came = extract(teacher, task.train, device="cuda", cache=False)
+    np.testing.assert_allclose(came.features, exact.features, atol=5e-3 * np.abs(exact.features).max())

@@ -13,7 +13,7 @@ from pathlib import Path
 from preceptor.core import PreceptorError
 from preceptor.data.identity import identity
 from preceptor.data.images import decode, read_bytes
-from preceptor.files import explain, write_atomically
+from preceptor.files import cache_folder, explain, write_atomically
 
 SCHEMA = 4
 
@@ -28,14 +28,6 @@ class ImageFile:
     identity: str  # of what it shows; empty where it cannot be read
     shape: tuple[int, int, int] | None  # (C, H, W); None where it cannot be read
     problem: str = ""
-
-
-def cache_folder() -> Path:
-    """``$PRECEPTOR_CACHE``, or ``preceptor`` in the user's cache folder."""
-    given = os.environ.get("PRECEPTOR_CACHE")
-    if given:
-        return Path(given)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "preceptor"
 
 
 def scan(root: Path, names: Sequence[str]) -> list[ImageFile]:

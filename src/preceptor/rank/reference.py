@@ -30,7 +30,7 @@ def untrained_score(teacher: Teacher, task: Task, *, device: str = "cpu", seed: 
         twin, name="untrained", classes=teacher.classes, preprocessing=teacher.preprocessing
     )
     part = task.sample(SAMPLES, seed) if SAMPLES < len(task.train) else task
-    outputs = extract(fresh, part.train, fingerprint=part.fingerprint, device=device, cache=False)
+    outputs = extract(fresh, part.train, device=device, cache=False)
     try:
         return sinkhorn_assessment(
             features=outputs.features, logits=outputs.logits, labels=outputs.labels,

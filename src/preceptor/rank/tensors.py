@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -31,13 +30,11 @@ def load_tensors(
     start = time.perf_counter()
     store = FeatureCache(cache)
     head_file = Path(cache) / "heads" / f"{teacher_hash(card)}.npz"
-    # The key depends on the card only; the network is not needed to ask.
-    known = cast(Teacher, SimpleNamespace(card=card))
-    outputs = store.get(cache_key(known, task.train, task.fingerprint))
+    outputs = store.get(cache_key(card, task.train))
     head = read_arrays(head_file) if outputs is not None else None
     if outputs is None or head is None or card.runs_code:
         teacher = zoo.load(card.name, device=device, trust_code=trust_code)
-        outputs = extract(teacher, task.train, fingerprint=task.fingerprint, device=device, cache=store)
+        outputs = extract(teacher, task.train, device=device, cache=store)
         head = _write_head(head_file, teacher)
     return _arguments(outputs, head), time.perf_counter() - start
 

@@ -18,11 +18,10 @@ import numpy as np
 from filelock import FileLock
 
 from preceptor.core import Outputs, PreceptorError
-from preceptor.files import check_can_write
+from preceptor.files import cache_folder, check_can_write
 from preceptor.zoo.staging import discard, hidden_path, sweep
 
 DEFAULT_LIMIT = 20 * 2**30
-LOCATION_VARIABLE = "PRECEPTOR_CACHE"
 LIMIT_VARIABLE = "PRECEPTOR_CACHE_LIMIT"
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _META = "meta.json"
@@ -49,13 +48,12 @@ class FeatureCache:
     """A folder of outputs by key. The one used longest ago goes first when the limit is reached.
 
     Args:
-        root: Where; by default ``$PRECEPTOR_CACHE``, or ``~/.cache/preceptor``.
+        root: The cache's folder; by default `preceptor.files.cache_folder`.
         limit: Bytes; by default ``$PRECEPTOR_CACHE_LIMIT`` (such as ``5GB``), or 20 GiB.
     """
 
     def __init__(self, root: str | Path | None = None, limit: int | None = None) -> None:
-        home = os.environ.get(LOCATION_VARIABLE) or Path("~/.cache/preceptor").expanduser()
-        self.root = Path(root if root is not None else home) / "features"
+        self.root = Path(root if root is not None else cache_folder()) / "features"
         self.limit = (
             limit if limit is not None else parse_size(os.environ.get(LIMIT_VARIABLE) or DEFAULT_LIMIT)
         )

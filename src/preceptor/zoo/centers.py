@@ -34,7 +34,7 @@ def centers_from_task(teacher: Teacher, task: Task, device: str = "cpu") -> Tens
     labels = mapping[task.train.labels]
     kept = np.flatnonzero(labels >= 0)
     split = task.train if len(kept) == len(labels) else task.train.select(kept)
-    outputs = extract(teacher, split, fingerprint=task.fingerprint, device=device, cache=False)
+    outputs = extract(teacher, split, device=device, cache=False)
     return class_centers(
         torch.from_numpy(np.asarray(outputs.features)), torch.from_numpy(labels[kept]), len(teacher.classes)
     )

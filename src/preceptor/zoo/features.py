@@ -2,47 +2,36 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from importlib import metadata
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from preceptor.core import ModelOutput, Outputs, PreceptorError
+from preceptor.defaults import own_defaults
+from preceptor.devices import resolve_device
 from preceptor.zoo.cache import FeatureCache
+from preceptor.zoo.card import Card
 from preceptor.zoo.teacher import Teacher
 
 EXTRACTION_VERSION = (
     1  # raise it when extraction changes what it computes: cached features are then left alone
 )
-MIXED_TOLERANCE = 1e-2  # the most by which mixed precision may change a feature, of the largest one
-Precision = Literal["float32", "mixed"]
 
 
-@dataclass(frozen=True)
-class ExtractionProgress:
-    """How far an extraction is."""
-
-    done: int
-    total: int
-    rate: float  # samples a second
-    remaining: float  # seconds
-
-
+@own_defaults()
 def extract(
     teacher: Teacher,
     split: Any,
     *,
-    fingerprint: str,
+    fingerprint: str | None = None,
     device: str = "cpu",
     batch_size: int | None = None,
-    precision: Precision = "float32",
-    on_progress: Callable[[ExtractionProgress], None] | None = None,
     cache: FeatureCache | bool = True,
 ) -> Outputs:
     """Features, logits and labels of a split, from the cache where they are known.
@@ -50,30 +39,28 @@ def extract(
     Args:
         teacher: Whose.
         split: A `preceptor.data.Split`.
-        fingerprint: Of the task the split belongs to.
-        device: Where to run.
+        fingerprint: What to tell entries of the cache apart by beside teacher and split, which already do; None
+            for nothing.
+        device: Where to run, as torch names it, or ``auto``.
         batch_size: None chooses one, and halves it as long as memory does not suffice.
-        precision: ``mixed`` runs in half precision if, on the first batch, that changes no feature by more
-            than `MIXED_TOLERANCE` of the largest one; otherwise in float32.
-        on_progress: Called after each batch.
         cache: Where to keep the result; True for the default place, False for nowhere.
     """
-    if precision not in ("float32", "mixed"):
-        raise PreceptorError(f"precision {precision!r} is unknown; use float32 or mixed")
     if batch_size is not None and batch_size < 1:
         raise PreceptorError(f"a batch size of {batch_size} came; use 1 or more")
     if len(split) == 0:
         raise PreceptorError("the split has no samples; there is nothing to extract features from")
 
+    where = resolve_device(device)
+
     def batches() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        return _Pass(teacher.to(device), split, torch.device(device), precision, on_progress).run(batch_size)
+        return _Pass(teacher.to(where), split, where).run(batch_size)
 
     labels = np.asarray(split.labels)
     if cache is False:
         features, logits = zip(*batches(), strict=True)
         return Outputs(features=np.concatenate(features), logits=np.concatenate(logits), labels=labels)
     store = FeatureCache() if cache is True else cache
-    key = cache_key(teacher, split, fingerprint, precision)
+    key = cache_key(teacher.card, split, fingerprint)
     found = store.get(key)
     if found is None:
         with store.lock(key):
@@ -83,9 +70,8 @@ def extract(
     return found
 
 
-def cache_key(teacher: Teacher, split: Any, fingerprint: str, precision: Precision = "float32") -> str:
-    """What the features depend on: weights, network, head, preprocessing, data, precision and this code."""
-    card = teacher.card
+def cache_key(card: Card, split: Any, fingerprint: str | None = None) -> str:
+    """What the features depend on: weights, network, head, preprocessing, samples with their labels, and this code."""
     return FeatureCache.key(
         {
             "weights": card.weights_hash,
@@ -94,33 +80,29 @@ def cache_key(teacher: Teacher, split: Any, fingerprint: str, precision: Precisi
             "preprocessing": card.preprocessing.model_dump(mode="json"),
             "data": fingerprint,
             "split": split.fingerprint,
-            "precision": precision,
             "code": [metadata.version("preceptor"), EXTRACTION_VERSION],
         }
     )
 
 
+def batch_rows(input_size: Sequence[int], device: torch.device) -> int:
+    """Rows of a batch of about 2^24 input numbers on a GPU (111 images of 224 px), 2^22 on a CPU; at most 1024."""
+    budget = 2**24 if device.type == "cuda" else 2**22
+    return min(1024, max(1, budget // math.prod(input_size)))
+
+
 class _Pass:
     """The forward pass itself."""
 
-    def __init__(
-        self,
-        teacher: Teacher,
-        split: Any,
-        device: torch.device,
-        precision: Precision,
-        on_progress: Callable[[ExtractionProgress], None] | None,
-    ) -> None:
+    def __init__(self, teacher: Teacher, split: Any, device: torch.device) -> None:
         self.teacher = teacher
         self.split = split
         self.device = device
-        self.mixed = precision == "mixed" and teacher.runs_on == "torch"
-        self.on_progress = on_progress
 
     def run(self, batch_size: int | None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Features and logits batch by batch, the next batch being read while one is computed."""
-        size = batch_size or self._first_size()
-        total, start, began = len(self.split), 0, time.perf_counter()
+        size = batch_size or batch_rows(self.teacher.preprocessing.input_size, self.device)
+        total, start = len(self.split), 0
         with ThreadPoolExecutor(1) as reader:
             waiting = self._read(reader, 0, size)
             while start < total:
@@ -130,13 +112,6 @@ class _Pass:
                     start += len(output.features)
                     size = min(size, len(output.features)) if start < total and batch_size is None else size
                     yield output.features.float().cpu().numpy(), output.logits.float().cpu().numpy()
-                    self._report(start, total, time.perf_counter() - began)
-
-    def _first_size(self) -> int:
-        """A batch of about 2^24 input numbers: 5461 images of 32 px, 111 of 224 px, at most 1024."""
-        numbers = int(np.prod(self.teacher.preprocessing.input_size))
-        budget = 2**24 if self.device.type == "cuda" else 2**22
-        return int(min(1024, max(1, budget // numbers)))
 
     def _read(self, reader: ThreadPoolExecutor, start: int, size: int) -> Future[Any]:
         rows = np.arange(start, min(start + size, len(self.split)))
@@ -145,7 +120,7 @@ class _Pass:
     def _forward(self, images: Any, start: int, fixed: bool) -> Iterator[ModelOutput]:
         """Outputs of a batch, in halves of halves where memory does not suffice for all of it."""
         try:
-            output = self._compute(images, first=start == 0)
+            output = self._compute(images)
         except (torch.OutOfMemoryError, RuntimeError, MemoryError) as error:
             if not _out_of_memory(error):
                 raise
@@ -166,25 +141,13 @@ class _Pass:
         yield from self._forward(images[:half], start, fixed)
         yield from self._forward(images[half:], start + half, fixed)
 
-    def _compute(self, images: Any, first: bool) -> ModelOutput:
+    def _compute(self, images: Any) -> ModelOutput:
         moved = (
             images.to(self.device)
             if isinstance(images, Tensor)
             else [image.to(self.device) for image in images]
         )
-        inputs = self.teacher.preprocessing.apply(moved)
-        if not self.mixed:
-            return self.teacher.outputs(inputs, maps=False)
-        kind = torch.float16 if self.device.type == "cuda" else torch.bfloat16
-        with torch.autocast(self.device.type, dtype=kind):
-            output = self.teacher.outputs(inputs, maps=False)
-        if first:
-            exact = self.teacher.outputs(inputs, maps=False)
-            error = (output.features.float() - exact.features).abs().max()
-            if not error <= MIXED_TOLERANCE * exact.features.abs().max():
-                self.mixed = False
-                return exact
-        return output
+        return self.teacher.outputs(self.teacher.preprocessing.apply(moved), maps=False)
 
     def _check_finite(self, output: ModelOutput, start: int) -> None:
         bad = ~(output.features.isfinite().all(1) & output.logits.isfinite().all(1))
@@ -194,11 +157,6 @@ class _Pass:
             raise PreceptorError(
                 f"teacher {self.teacher.name!r} gives numbers that are not finite for sample {where}"
             )
-
-    def _report(self, done: int, total: int, seconds: float) -> None:
-        if self.on_progress is not None:
-            rate = done / max(seconds, 1e-9)
-            self.on_progress(ExtractionProgress(done, total, rate, (total - done) / rate))
 
 
 def _out_of_memory(error: BaseException) -> bool:
