@@ -1,9 +1,6 @@
-"""Where networks run, and torch's generators there."""
+"""Where networks run."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import torch
 
@@ -23,10 +20,3 @@ def resolve_device(device: str | torch.device) -> torch.device:
     if chosen.type == "cuda" and not torch.cuda.is_available():
         raise PreceptorError(f"device {device!r} came and this machine has no CUDA device; use auto or cpu")
     return chosen
-
-
-@contextmanager
-def generators_kept(device: torch.device) -> Iterator[None]:
-    """The caller's random numbers go on afterwards as if none had been drawn here, on the CPU and on this device."""
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        yield

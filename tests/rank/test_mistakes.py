@@ -19,6 +19,7 @@ from preceptor.rank import rank
             {"options": {"bridge": {"epsilom": 1.0}}},
             "'bridge' has no option 'epsilom'; it has epsilon, temperature",
         ),
+        ({"device": "gpu"}, "device 'gpu' is unknown; expected auto, cpu, cuda, cuda:N or mps"),
         ({"seed": -1}, "seed -1 came; expected a whole number of 0 or more"),
         ({"memory_limit": "lots"}, "memory limit 'lots' is no size; write it as 800M or 4GB"),
     ],

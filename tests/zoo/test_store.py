@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from preceptor.core import PreceptorError
 from preceptor.models import build
 from preceptor.zoo import Zoo, load_teacher
 from preceptor.zoo.card import CARD_FILE, Card
-from tests.zoo.conftest import make_run
+from tests.zoo.conftest import make_run, make_task
 from tests.zoo.tampering import damage
 
 
@@ -21,7 +22,6 @@ def test_add_list_show_load_verify_remove(any_zoo: Zoo, run: Path, images: torch
     card = any_zoo.add(f"run:{run}", name="first", accuracy=0.5, licence="mit")
     assert any_zoo.names() == ["first"]
     assert any_zoo.card("first") == card
-    assert any_zoo.cards() == [card]
     teacher = any_zoo.load("first")
     expected = build("cnn-4", 3, (3, 16, 16), seed=0).eval().outputs(images)
     output = teacher.outputs(images)
@@ -35,6 +35,34 @@ def test_add_list_show_load_verify_remove(any_zoo: Zoo, run: Path, images: torch
     assert any_zoo.listing() == []
     with pytest.raises(PreceptorError, match="no teacher 'first'"):
         any_zoo.remove("first")
+
+
+@pytest.mark.parametrize("accuracy", [90.0, -0.1, float("nan")])
+def test_an_accuracy_is_a_share(zoo: Zoo, run: Path, accuracy: float) -> None:
+    with pytest.raises(
+        PreceptorError, match=f"accuracy {accuracy} came; expected a share from 0 to 1: 90 % is 0.9"
+    ):
+        zoo.add(f"run:{run}", name="a", accuracy=accuracy)
+    assert zoo.names() == []
+
+
+def test_the_example_of_the_zoo_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    examples = doctest.DocTestFinder(recurse=False).find(Zoo, "Zoo", globs={"Zoo": Zoo})
+    outcome = [doctest.DocTestRunner().run(example) for example in examples]
+    assert [(result.failed, result.attempted) for result in outcome] == [(0, 3)]
+
+
+def test_devices_by_every_name(zoo: Zoo, run: Path) -> None:
+    zoo.add(f"run:{run}", name="a", device="auto", centers_from=make_task())
+    assert zoo.load("a", device="auto").classifier.device.type in ("cpu", "cuda")
+    with pytest.raises(
+        PreceptorError, match="device 'gpu' is unknown; expected auto, cpu, cuda, cuda:N or mps"
+    ):
+        zoo.add(f"run:{run}", name="b", device="gpu")
+    with pytest.raises(PreceptorError, match="device 'gpu' is unknown"):
+        zoo.load("a", device="gpu")
+    assert zoo.names() == ["a"]
 
 
 def test_a_name_is_taken_once(any_zoo: Zoo, run: Path, tmp_path: Path) -> None:

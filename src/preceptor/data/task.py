@@ -16,6 +16,7 @@ from preceptor.data.protocol import Window, parse_classes, parse_window, window_
 from preceptor.data.sources import read_source
 from preceptor.data.split import Split
 from preceptor.data.subsets import hold_out, take_per_class, take_stratified
+from preceptor.defaults import own_defaults
 
 
 class Task:
@@ -34,6 +35,7 @@ class Task:
         ('0', '1', '2', '3', '4')
     """
 
+    @own_defaults()
     def __init__(
         self,
         source: str | os.PathLike[str],

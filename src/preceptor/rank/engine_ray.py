@@ -21,17 +21,18 @@ AHEAD = 2  # tasks in flight for each slot: while one runs, its successor is on 
 
 
 @contextmanager
-def ray_session(*, workers: int | None = None, retries: int = RETRIES) -> Iterator[Run]:
+def ray_session(*, workers: int | None = None, device: str = "cpu", retries: int = RETRIES) -> Iterator[Run]:
     """A connection to Ray for a while; yields the function that assesses teachers on it.
 
     Args:
         workers: teachers in parallel; by default one for each CPU (or GPU) of the cluster.
+        device: where networks run; on a CUDA device each teacher gets a GPU of the cluster.
         retries: how often a teacher whose worker died is tried again.
     """
     ray, ours = connect(workers)
     try:
         yield lambda assess, names, timeout=None: run_ray(
-            assess, names, timeout=timeout, workers=workers, retries=retries
+            assess, names, timeout=timeout, workers=workers, device=device, retries=retries
         )
     finally:
         if ours:
@@ -44,6 +45,7 @@ def run_ray(
     *,
     timeout: float | None = None,
     workers: int | None = None,
+    device: str = "cpu",
     retries: int = RETRIES,
 ) -> Iterator[RankingRow]:
     """The row of each teacher as it is done, in the order of completion.
@@ -53,11 +55,12 @@ def run_ray(
         names: the teachers.
         timeout: seconds a teacher may take, counted on the worker from its start there.
         workers: teachers in parallel.
+        device: where networks run.
         retries: how often a teacher whose worker died is tried again.
     """
     import ray
 
-    gpu = str(getattr(getattr(assess, "plan", None), "device", "cpu")).startswith("cuda")
+    gpu = device.startswith("cuda")
     slots = int(ray.cluster_resources().get("GPU" if gpu else "CPU", 0))
     slots = min(slots, workers or slots)
     if slots < 1:

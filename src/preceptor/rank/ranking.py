@@ -13,8 +13,10 @@ import torch
 
 from preceptor.core import Ranking, RankingRow
 from preceptor.data import Task
-from preceptor.data.scan import cache_folder
 from preceptor.data.subsets import check_seed
+from preceptor.defaults import own_defaults
+from preceptor.devices import resolve_device
+from preceptor.files import cache_folder
 from preceptor.metrics import DEFAULT_METRICS
 from preceptor.rank import evidence
 from preceptor.rank.assess import Plan
@@ -30,6 +32,7 @@ from preceptor.zoo import Zoo
 logger = logging.getLogger(__name__)
 
 
+@own_defaults()
 def rank(
     zoo: Zoo | str | Path,
     task: Task | str | Path,
@@ -40,7 +43,7 @@ def rank(
     sample: int | None = None,
     seed: int = 0,
     timeout: float | None = None,
-    device: str = "cpu",
+    device: str = "auto",
     resume: bool = True,
     on_row: Callable[[RankingRow], None] | None = None,
     notify: Callable[[str], None] | None = None,
@@ -71,7 +74,7 @@ def rank(
         sample: assess on a stratified subset of so many training samples, and say how sure the order is.
         seed: of the sample, the bootstrap and the pre-filter.
         timeout: seconds a teacher may take.
-        device: where networks run, as torch names it.
+        device: where networks run, as torch names it; ``"auto"`` is a GPU where there is one.
         resume: take finished rows from the journal; False computes everything again.
         on_row: called with each row as it is done, before ranks are known.
         notify: told what takes long before it starts; by default the log.
@@ -100,7 +103,7 @@ def rank(
         metrics=chosen,
         cache=str(cache or cache_folder()),
         seed=seed,
-        device=device,
+        device=str(resolve_device(device)),
         threads=threads or torch.get_num_threads(),
         memory_limit=parse_size(memory_limit),
         resume=resume,
@@ -110,7 +113,8 @@ def rank(
     )
     part = task.sample(sample, seed) if sample is not None and sample < len(task.train) else task
     wanted = sample is not None if confidence is None else confidence
-    with Driver(zoo, part, plan, by or chosen[0], choose_engine(engine, workers), timeout) as driver:
+    open_engine = choose_engine(engine, workers, plan.device)
+    with Driver(zoo, part, plan, by or chosen[0], open_engine, timeout) as driver:
         kept = _prefilter(driver, names, prefilter)
         rows = sort_rows(_collect(driver, kept, on_row), driver.by)
         chances, how = driver.confidence(rows) if wanted else (None, None)
@@ -121,7 +125,7 @@ def rank(
         task=_describe(task, part),
         agreement=agreement(rows, chosen),
         confidence=chances,
-        evidence=evidence.gather(record, device, time.perf_counter() - start),
+        evidence=evidence.gather(record, plan.device, time.perf_counter() - start),
         zoo=zoo.url,
     )
 

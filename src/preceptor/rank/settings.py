@@ -18,16 +18,16 @@ from preceptor.zoo import Zoo
 
 # name -> a session that yields the function which assesses teachers
 ENGINES: dict[str, Callable[..., AbstractContextManager[Run]]] = {
-    "local": lambda workers=None: nullcontext(run_local),
+    "local": lambda workers, device: nullcontext(run_local),
     "ray": ray_session,
 }
 
 
-def choose_engine(name: str, workers: int | None) -> Callable[[], AbstractContextManager[Run]]:
+def choose_engine(name: str, workers: int | None, device: str) -> Callable[[], AbstractContextManager[Run]]:
     """The engine by name, or an error that names them all."""
     if name not in ENGINES:
         raise PreceptorError(f"no engine {name!r}; there are {' and '.join(ENGINES)}")
-    return partial(ENGINES[name], workers=workers)
+    return partial(ENGINES[name], workers=workers, device=device)
 
 
 def choose_metrics(metrics: str | Iterable[str], by: str | None = None) -> tuple[str, ...]:

@@ -90,8 +90,9 @@ def student_logits(
     asked = {"task": task.fingerprint, "seed": seed, "teacher": source, "version": LOGITS_VERSION}
     key = digest({**asked, **student.describe()})
     folder = Path(cache) / "students" / key[:32]
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(folder.with_suffix(".lock")):  # several workers may want the same plain student
+        folder.mkdir(exist_ok=True)
         known = folder / "logits.npy"
         if not known.exists():
             packed = io.BytesIO()

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from preceptor.core import PreceptorError
+from preceptor.defaults import own_defaults
+from preceptor.devices import resolve_device
 from preceptor.zoo.card import (
     CENTERS_FILE,
     CHECK_FILE,
@@ -21,7 +23,6 @@ from preceptor.zoo.card import (
     Card,
     CentersSource,
     FileRecord,
-    Preprocessing,
     Probe,
     Source,
     check_name,
@@ -59,6 +60,7 @@ def parse_source(source: str, **options: Any) -> Request:
     return Request(kind, reference, **options)
 
 
+@own_defaults()
 def prepare(
     request: Request,
     *,
@@ -71,6 +73,7 @@ def prepare(
 ) -> Prepared:
     """Fetch, find and prove the head, record the probe, compute centres."""
     check_name(name)
+    resolve_device(device)  # one that is not there is told before the weights are fetched
     candidate = source_module(request.kind).fetch(request)
     network = _discover(candidate, request.linear_head)
     outputs, expected = network.weight.shape[0], len(candidate.classes)
@@ -166,25 +169,9 @@ def _records(files: dict[str, bytes]) -> dict[str, FileRecord]:
     return {name: FileRecord.of(data) for name, data in sorted(files.items())}
 
 
-def as_preprocessing(value: Preprocessing | dict[str, Any] | None) -> Preprocessing | None:
-    """Preprocessing from a dict, with one sentence for what is wrong with it."""
-    from pydantic import ValidationError
-
-    if value is None or isinstance(value, Preprocessing):
-        return value
-    try:
-        return Preprocessing.model_validate(value)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise PreceptorError(
-            f"the preprocessing is not valid{' at ' + where if where else ''}: {first['msg']}"
-        ) from error
-
-
 def as_tensor(centers: Any) -> Tensor | None:
     """Centres given as a tensor, an array or rows."""
-    return None if centers is None else torch.as_tensor(centers, dtype=torch.float32)
+    return None if centers is None else torch.as_tensor(centers, dtype=torch.float32, device="cpu")
 
 
 def as_classes(classes: Sequence[str] | str | None) -> tuple[str, ...] | None:

@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from preceptor.core import PreceptorError
+from preceptor.defaults import own_defaults
 from preceptor.zoo.card import CENTERS_FILE, CHECK_FILE, WEIGHTS_FILE, Card
 from preceptor.zoo.network import TorchNetwork
 from preceptor.zoo.probe import compare, probe_inputs
@@ -21,12 +22,14 @@ def check_trust(card: Card, trust_code: bool) -> None:
         source_module("python").refuse_untrusted(card.source.reference, trust_code)
 
 
+@own_defaults()
 def load(card: Card, files: dict[str, bytes], trust_code: bool) -> Teacher:
     """Build the network anew, load its weights strictly, and put the teacher together."""
     network = source_module(card.source.kind).rebuild(card, files, trust_code)
     return _load_code(card, files, network) if card.runs_code else _assemble(card, files, network)
 
 
+@own_defaults()
 def differences(teacher: Teacher, files: dict[str, bytes]) -> list[str]:
     """What differs between the recorded forward pass and the same one now, in words; empty for nothing."""
     probe = teacher.card.probe

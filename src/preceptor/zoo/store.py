@@ -12,7 +12,7 @@ from preceptor.core import PreceptorError
 from preceptor.files import explain
 from preceptor.zoo.card import CARD_FILE, Card, check_name, read_card
 from preceptor.zoo.limits import MAX_CARD_BYTES, MAX_FILE_BYTES
-from preceptor.zoo.preprocessing import Preprocessing
+from preceptor.zoo.preprocessing import Preprocessing, as_preprocessing
 from preceptor.zoo.storage import exists_already, open_storage
 
 if TYPE_CHECKING:
@@ -25,8 +25,9 @@ class Zoo:
 
     Example:
         >>> zoo = Zoo("zoo/")
-        >>> zoo.add("timm:resnet18", name="r18", weights="r18.pth", classes=["cat", "dog"])
-        >>> teacher = zoo.load("r18")
+        >>> card = zoo.add("timm:test_resnet", name="noise", untrained=True, classes=["cat", "dog"])
+        >>> zoo.load("noise").classes
+        ('cat', 'dog')
     """
 
     def __init__(self, url: str | Path) -> None:
@@ -51,7 +52,7 @@ class Zoo:
         untrained: bool = False,
         linear_head: bool = False,
         trust_code: bool = False,
-        device: str = "cpu",
+        device: str = "auto",
     ) -> Card:
         """Add a teacher, whole or not at all.
 
@@ -72,18 +73,20 @@ class Zoo:
             linear_head: Leave out what comes after the last linear layer (SqueezeNet's ReLU, a softmax),
                 which is refused otherwise; the card says so.
             trust_code: Let a ``python:`` source run its code.
-            device: Where to compute the centres.
+            device: Where to compute the centres; ``auto`` is a GPU where there is one.
         """
         from preceptor.zoo import adding
 
         if centers is not None and centers_from is not None:
             raise PreceptorError("centers and centers_from came together; give one of them")
+        if accuracy is not None and not 0 <= accuracy <= 1:
+            raise PreceptorError(f"accuracy {accuracy} came; expected a share from 0 to 1: 90 % is 0.9")
         self.check_free(name)
         request = adding.parse_source(
             source,
             weights=None if weights is None else Path(weights),
             classes=adding.as_classes(classes),
-            preprocessing=adding.as_preprocessing(preprocessing),
+            preprocessing=as_preprocessing(preprocessing),
             untrained=untrained,
             linear_head=linear_head,
             trust_code=trust_code,
@@ -120,10 +123,6 @@ class Zoo:
     def names(self) -> list[str]:
         """The names of all teachers, sorted."""
         return sorted(self.storage.stamps())
-
-    def cards(self) -> list[Card]:
-        """The cards of all teachers, by name; raises at the first that is broken (see `listing`)."""
-        return [self.card(name) for name in self.names()]
 
     def listing(self) -> list[dict[str, Any]]:
         """One short row for each teacher, by name; a broken card has a ``problem`` and nothing else.
@@ -162,11 +161,13 @@ class Zoo:
         A ``python:`` teacher has to repeat the forward pass recorded when it was added, for its code may have
         changed since.
         """
+        from preceptor.devices import resolve_device
         from preceptor.zoo.loading import check_trust, load
 
+        where = resolve_device(device)
         card = self.card(name)
         check_trust(card, trust_code)  # before weights are read that would be of no use
-        return load(card, {file: self._file(card, file) for file in card.files}, trust_code).to(device)
+        return load(card, {file: self._file(card, file) for file in card.files}, trust_code).to(where)
 
     def verify(self, name: str, trust_code: bool = False) -> list[str]:
         """What is wrong with a teacher, in words; empty when nothing is.

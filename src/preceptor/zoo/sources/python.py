@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 
+import torch
 from torch import nn
 
 from preceptor.core import PreceptorError
@@ -42,7 +43,9 @@ def fetch(request: Request) -> Candidate:
 
 def rebuild(card: Card, files: dict[str, bytes], trust_code: bool) -> nn.Module:
     """What the factory makes, for the zoo's weights."""
-    return _call(card.source.reference, trust_code)
+    # The weights are stored: what the factory draws for new ones need not come from the caller's generator.
+    with torch.random.fork_rng(devices=[]):
+        return _call(card.source.reference, trust_code)
 
 
 def refuse_untrusted(reference: str, trust_code: bool) -> None:
