@@ -33,7 +33,7 @@ def test_onnx(zoo: Zoo, path: Path, kind: str, batch: int | str) -> None:
     weight = own.head.weight.flatten(1) if kind == "conv" else own.fc.weight
     teacher = check(zoo, "t", own.features(INPUTS), own(INPUTS), weight)
     assert teacher.runs_on == "onnx"
-    assert not teacher.has_maps
+    assert teacher.card.head.maps == ()
 
 
 def test_onnx_of_torchs_newer_exporter_with_its_weights_in_a_file_beside(zoo: Zoo, path: Path) -> None:
@@ -95,6 +95,27 @@ def test_onnx_needs_names_and_preprocessing_or_carries_them(zoo: Zoo, path: Path
     card = zoo.add(f"onnx:{path}", name="t")
     assert (card.classes, card.preprocessing) == (CLASSES, SMALL)
     check(zoo, "t", own.features(INPUTS), own(INPUTS), own.fc.weight)
+
+
+@pytest.mark.parametrize(
+    ("about", "message"),
+    [
+        ({"preprocessing": {"input_size": [3, 32]}}, "the preprocessing is not valid at input_size"),
+        ({"preprocessing": 5}, "the preprocessing is not valid"),
+        ({"classes": 5}, "expected an object with a list of names under 'classes'"),
+        ({"classes": [1, 2, 3]}, "expected an object with a list of names under 'classes'"),
+        ([], "expected an object with a list of names under 'classes'"),
+    ],
+)
+def test_metadata_that_is_not_valid_is_told(zoo: Zoo, path: Path, about: object, message: str) -> None:
+    import onnx
+
+    export("gemm", path)
+    model = onnx.load(path)
+    model.metadata_props.add(key="preceptor", value=json.dumps(about))
+    onnx.save(model, path)
+    with pytest.raises(PreceptorError, match=message):
+        zoo.add(f"onnx:{path}", name="t", classes=CLASSES)
 
 
 def test_class_names_must_be_as_many_as_outputs(zoo: Zoo, path: Path) -> None:

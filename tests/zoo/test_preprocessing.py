@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from preceptor.core import PreceptorError
 from preceptor.zoo import Preprocessing
-from preceptor.zoo.adding import as_preprocessing
+from preceptor.zoo.preprocessing import as_preprocessing
 from preceptor.zoo.sources.timm import _preprocessing as timm_preprocessing
 from preceptor.zoo.sources.torchvision import _preprocessing as torchvision_preprocessing
 from tests.zoo.conftest import smooth_image
@@ -114,6 +114,26 @@ def test_wrong_size_without_a_crop_is_refused() -> None:
         GREY.apply(torch.rand(1, 1, 5, 6))
     with pytest.raises(PreceptorError, match="no images came"):
         GREY.apply([])
+
+
+@pytest.mark.parametrize("crop", ["none", "square"])
+@pytest.mark.parametrize(
+    ("images", "message"),
+    [
+        (
+            torch.full((1, 1, 4, 4), 255),
+            r"images of torch\.int64 came; expected uint8 from 0 to 255, or floats",
+        ),
+        (torch.full((1, 1, 4, 4), 3, dtype=torch.int8), r"images of torch\.int8 came"),
+        (torch.full((1, 1, 4, 4), 255.0), "float images with values up to 255 came.*divide them by 255"),
+    ],
+)
+def test_images_in_another_range_are_refused(images: torch.Tensor, message: str, crop: str) -> None:
+    preprocessing = Preprocessing(input_size=(1, 4, 4), crop=crop)  # type: ignore[arg-type]
+    for given_as in (images, list(images)):
+        with pytest.raises(PreceptorError, match=message):
+            preprocessing.apply(given_as)
+    preprocessing.apply(torch.full((1, 1, 4, 4), 1.5))  # resizing and noise may add a little
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,18 @@ def test_run_on_vectors(zoo: Zoo, tmp_path: Path) -> None:
     torch.testing.assert_close(zoo.load("t").features(inputs), expected.features.detach())
 
 
+def test_run_of_an_own_class(zoo: Zoo, run: Path) -> None:
+    config = (run / "config.json").read_text()
+    (run / "config.json").write_text(config.replace("cnn-4", "python:mine.MyNet"))
+    with pytest.raises(
+        PreceptorError, match=r"your own class mine.MyNet.*python:module:factory with --weights .*/run/mo"
+    ):
+        zoo.add(f"run:{run}", name="t")
+    (run / "config.json").write_text(config.replace("[0.5, 0.5, 0.5]", "[0.5]"))
+    with pytest.raises(PreceptorError, match=r"no valid preprocessing: .*mean has 1 numbers for 3 channels"):
+        zoo.add(f"run:{run}", name="t")
+
+
 def test_run_weights_are_loaded_strictly(zoo: Zoo, run: Path) -> None:
     config = (run / "config.json").read_text()
     (run / "config.json").write_text(config.replace('"cat"', '"cat", "dog"'))

@@ -31,7 +31,7 @@ def test_timm(zoo: Zoo, tmp_path: Path, arch: str, suffix: str) -> None:
     assert card.trained
     features = own.forward_head(own.forward_features(INPUTS), pre_logits=True)
     teacher = check(zoo, "t", features, own(INPUTS), own.get_classifier().weight)
-    assert teacher.has_maps == (arch == "test_resnet")
+    assert bool(teacher.card.head.maps) == (arch == "test_resnet")
     assert teacher.runs_on == "torch"
 
 
@@ -57,7 +57,7 @@ def test_torchvision(zoo: Zoo, tmp_path: Path, arch: str) -> None:
     logits = own(INPUTS)
     handle.remove()
     teacher = check(zoo, "t", caught[0], logits, head.weight)
-    assert teacher.has_maps
+    assert teacher.card.head.maps
 
 
 def test_torchvision_preprocessing_is_that_of_the_weights_version(zoo: Zoo) -> None:

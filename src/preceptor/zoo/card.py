@@ -18,7 +18,7 @@ from preceptor.zoo.limits import (
     MAX_FILE_BYTES,
     check_size,
 )
-from preceptor.zoo.preprocessing import Preprocessing
+from preceptor.zoo.preprocessing import Preprocessing, first_fault
 
 __all__ = ["Card", "FileRecord", "HeadRecord", "Preprocessing", "Probe", "Source", "check_name", "read_card"]
 
@@ -178,11 +178,8 @@ def read_card(text: bytes | str, name: str) -> Card:
     try:
         card = Card.model_validate_json(text)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
         raise PreceptorError(
-            f"the card of {name!r} is not valid at {where or 'its top'}: {first['msg']}; "
-            "remove the teacher and add it again"
+            f"the card of {name!r} is not valid{first_fault(error)}; remove the teacher and add it again"
         ) from error
     if card.name != name:
         raise PreceptorError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from preceptor.core import PreceptorError
 from preceptor.zoo.limits import MAX_CHANNELS, MAX_FEATURES, MAX_IMAGE_SIDE
@@ -17,8 +17,7 @@ Interpolation = Literal["nearest", "bilinear", "bicubic"]
 Crop = Literal["center", "square", "none", "squash"]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
-IMAGENET_MEAN = (0.485, 0.456, 0.406)
-IMAGENET_STD = (0.229, 0.224, 0.225)
+LARGEST = 2.0  # of a float image: it ends at 1, but for what resizing or noise may add; 8 bits go to 255
 
 
 class Preprocessing(BaseModel):
@@ -129,6 +128,7 @@ class Preprocessing(BaseModel):
                 f"inputs of shape {tuple(images.shape)} came; this teacher takes images (B, "
                 f"{channels}, height, width)"
             )
+        _check_range(images)
         if self.crop == "square":
             return _to_float(_middle_squares(_with_channels(images, channels, like_files=True), height))
         images = _to_float(_with_channels(images, channels))
@@ -155,10 +155,42 @@ class Preprocessing(BaseModel):
 
         shape = (1, -1) + (1,) * (inputs.ndim - 2)
         if self.mean:
-            inputs = inputs - torch.tensor(self.mean, device=inputs.device).view(shape)
+            inputs = inputs - torch.tensor(self.mean, dtype=inputs.dtype, device=inputs.device).view(shape)
         if self.std:
-            inputs = inputs / torch.tensor(self.std, device=inputs.device).view(shape)
+            inputs = inputs / torch.tensor(self.std, dtype=inputs.dtype, device=inputs.device).view(shape)
         return inputs
+
+
+def as_preprocessing(value: Preprocessing | dict[str, Any] | None) -> Preprocessing | None:
+    """Preprocessing from a dict, with one sentence for what is wrong with it."""
+    if value is None or isinstance(value, Preprocessing):
+        return value
+    try:
+        return Preprocessing.model_validate(value)
+    except ValidationError as error:
+        raise PreceptorError(f"the preprocessing is not valid{first_fault(error)}") from error
+
+
+def first_fault(error: ValidationError) -> str:
+    """Where the first fault is and what it is, as the end of a sentence."""
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"])
+    return f"{' at ' + where if where else ''}: {first['msg']}"
+
+
+def _check_range(images: Tensor) -> None:
+    """Refuse what is neither 8-bit nor a float image in [0, 1], as far as that can be seen without a wait for a GPU."""
+    import torch
+
+    if images.dtype == torch.uint8:
+        return
+    expected = "expected uint8 from 0 to 255, or floats from 0 to 1"
+    if not images.is_floating_point():
+        raise PreceptorError(f"images of {images.dtype} came; {expected}: say images.to(torch.uint8)")
+    if images.device.type == "cpu" and images.numel() and float(images.amax()) > LARGEST:
+        raise PreceptorError(
+            f"float images with values up to {float(images.amax()):.4g} came; {expected}: divide them by 255"
+        )
 
 
 def _to_float(images: Tensor) -> Tensor:

@@ -140,11 +140,6 @@ class Teacher(nn.Module):
         return self.card.preprocessing
 
     @property
-    def has_maps(self) -> bool:
-        """Whether `outputs` gives feature maps."""
-        return bool(self.card.head.maps)
-
-    @property
     def runs_on(self) -> str:
         """``torch`` or ``onnx``."""
         return self.network.runs_on

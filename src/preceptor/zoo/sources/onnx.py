@@ -9,9 +9,10 @@ from typing import Any
 from torch import nn
 
 from preceptor.core import PreceptorError
-from preceptor.zoo.card import ONNX_FILE, ONNX_METADATA_KEY, Card, Preprocessing
+from preceptor.zoo.card import ONNX_FILE, ONNX_METADATA_KEY, Card
 from preceptor.zoo.onnx_graph import read_onnx
 from preceptor.zoo.onnx_network import OnnxNetwork
+from preceptor.zoo.preprocessing import as_preprocessing
 from preceptor.zoo.sources.candidate import Candidate, Request, need_classes
 
 
@@ -26,9 +27,7 @@ def fetch(request: Request) -> Candidate:
         raise PreceptorError(f"the ONNX graph has {len(inputs)} inputs; a teacher has one, the images")
     metadata = _metadata(model)
     classes = need_classes(request, metadata.get("classes"), "an ONNX file does not name its classes")
-    preprocessing = request.preprocessing
-    if preprocessing is None and "preprocessing" in metadata:
-        preprocessing = Preprocessing.model_validate(metadata["preprocessing"])
+    preprocessing = request.preprocessing or as_preprocessing(metadata.get("preprocessing"))
     if preprocessing is None:
         raise PreceptorError(
             "an ONNX file does not say how its images are prepared: give --mean and --std (and --input-size, "
@@ -69,5 +68,16 @@ def _metadata(model: Any) -> dict[str, Any]:
                 raise PreceptorError(
                     f"the ONNX file's metadata {ONNX_METADATA_KEY!r} is no JSON: {error}"
                 ) from error
-            return value if isinstance(value, dict) else {}
+            return _checked(value)
     return {}
+
+
+def _checked(value: Any) -> dict[str, Any]:
+    """The metadata, if its class names are names; its preprocessing is checked where it is read."""
+    classes = value.get("classes", []) if isinstance(value, dict) else None
+    if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
+        raise PreceptorError(
+            f"the ONNX file's metadata {ONNX_METADATA_KEY!r} is none of preceptor's: expected an object with a list "
+            "of names under 'classes'; write the file again with preceptor export, or take this metadata out"
+        )
+    return value

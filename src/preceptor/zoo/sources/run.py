@@ -6,12 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
 from torch import nn
 
 from preceptor.core import PreceptorError
 from preceptor.models import build
 from preceptor.zoo.card import Card, Preprocessing
 from preceptor.zoo.limits import MAX_CARD_BYTES, check_size
+from preceptor.zoo.preprocessing import first_fault
 from preceptor.zoo.sources.candidate import Candidate, Request, need_classes
 from preceptor.zoo.weights import load_strictly, read_state_dict
 
@@ -31,6 +33,11 @@ def fetch(request: Request) -> Candidate:
         "arch": str(config["arch"]),
         "input_shape": [int(n) for n in config["input_shape"]],
     }
+    if options["arch"].startswith("python:"):
+        raise PreceptorError(
+            f"the network of {str(folder)!r} is your own class {options['arch'][7:]}, which a name cannot build again: "
+            f"add it as python:module:factory with --weights {folder / 'model.safetensors'}"
+        )
     network = _build(options, len(classes))
     load_strictly(
         network,
@@ -38,9 +45,16 @@ def fetch(request: Request) -> Candidate:
         what=f"the model of run {str(folder)!r}",
         architecture=options["arch"],
     )
-    preprocessing = request.preprocessing or Preprocessing.for_size(
-        options["input_shape"], config.get("mean") or (), config.get("std") or ()
-    )
+    preprocessing = request.preprocessing
+    if preprocessing is None:
+        try:
+            preprocessing = Preprocessing.for_size(
+                options["input_shape"], config.get("mean") or (), config.get("std") or ()
+            )
+        except ValidationError as error:
+            raise PreceptorError(
+                f"{folder / 'config.json'} has no valid preprocessing{first_fault(error)}; is it a run of preceptor?"
+            ) from error
     centers = folder / "centers.safetensors"
     result = folder / "result.json"
     accuracy = _read_json(result).get("accuracy") if result.is_file() else None
