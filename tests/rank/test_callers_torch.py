@@ -14,7 +14,10 @@ STUDENT = Student("mlp-4", "quick")
 @pytest.fixture
 def scores(zoo, task):
     """Under torch's own defaults."""
-    return [(row.name, row.scores) for row in rank(zoo, task, teachers=["same", "random"], device="cpu").rows]
+    return [
+        (row.name, row.scores)
+        for row in rank(zoo, task, "all", teachers=["same", "random"], device="cpu").rows
+    ]
 
 
 @pytest.fixture(params=["meta", "float64"])
@@ -30,14 +33,14 @@ def _unusual(request, scores):
 
 @pytest.mark.usefixtures("_unusual")
 def test_defaults_of_the_caller_change_nothing(zoo, task, scores, tmp_path):
-    ranking = rank(zoo, task, teachers=["same", "random"], device="cpu", cache=str(tmp_path / "other"))
+    ranking = rank(zoo, task, "all", teachers=["same", "random"], device="cpu", cache=str(tmp_path / "other"))
     assert [(row.name, row.scores) for row in ranking.rows] == scores
 
 
 def test_auto_is_a_device_that_is_there_and_the_default(zoo, task, scores, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     for asked in ({}, {"device": "auto"}, {"device": "cpu"}):
-        ranking = rank(zoo, task, teachers=["same", "random"], **asked)
+        ranking = rank(zoo, task, "all", teachers=["same", "random"], **asked)
         assert ranking.evidence["device"] == "cpu"
         assert [(row.name, row.scores) for row in ranking.rows] == scores
 
