@@ -7,10 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from filelock import FileLock
 from typer.testing import CliRunner
 
 from preceptor.cli.cache import cache_app
-from preceptor.zoo import FeatureCache
+from preceptor.rank import rank
+from preceptor.zoo import FeatureCache, Zoo
+from preceptor.zoo.cache_parts import PARTS
+from tests.zoo.conftest import make_run, make_task
 
 
 def call(*arguments: str) -> str:
@@ -19,26 +23,78 @@ def call(*arguments: str) -> str:
     return result.output
 
 
-def test_show_and_clear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PRECEPTOR_CACHE", str(tmp_path))
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty one, where the user's desktop says."""
+    monkeypatch.delenv("PRECEPTOR_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PRECEPTOR_CACHE_LIMIT", "5MB")
-    assert "0 entries, 0.0 MiB of at most 5 MiB" in call("show")
+    return tmp_path / "preceptor"
+
+
+def put() -> None:
     rows = np.ones((4, 3), np.float32)
     FeatureCache().put("k" * 40, iter([(rows, rows)]), np.zeros(4, np.int64), {"teacher": "pets"})
+
+
+def fill(root: Path, *names: str) -> None:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(b"12345")
+
+
+def test_show(cache: Path) -> None:
+    assert "features: 0 entries, 0.0 MiB of at most 5 MiB" in call("show")
+    put()
+    fill(cache, "heads/a.npz", "rankings/setting/ab/c.json", "rankings/setting/ab/c.npz")
     shown = call("show")
-    assert "1 entries" in shown
+    assert shown.startswith(f"{cache}: 0.0 MiB\n")
+    assert all(f"  {part} " in shown for part in ("features", "heads", "rankings", "students", "scans"))
+    assert "features: 1 entries" in shown
     assert "pets" in shown
     assert "kkkkkkkkkkkk" in shown
     about = json.loads(call("show", "--json"))
-    assert about["location"] == str(tmp_path / "features")
+    assert about["location"] == str(cache)
     assert about["limit"] == 5 * 2**20
     assert [(entry["teacher"], entry["samples"]) for entry in about["entries"]] == [("pets", 4)]
-    assert about["bytes"] == about["entries"][0]["size"] > 0
-    assert json.loads(call("clear", "--json")) == {"cleared": 1}
+    assert about["parts"]["rankings"] == {"files": 2, "bytes": 10}
+    assert about["parts"]["students"] == {"files": 0, "bytes": 0}
+    assert about["parts"]["features"]["bytes"] >= about["entries"][0]["size"] > 0
+    assert about["bytes"] == sum(part["bytes"] for part in about["parts"].values())
+
+
+def test_clear_leaves_nothing_but_what_is_not_the_caches(cache: Path) -> None:
     assert call("clear") == "cleared 0 entries\n"
+    assert not cache.exists()
+    put()
+    with FeatureCache().lock("free"):
+        pass
+    fill(cache, "heads/a.npz", "heads/b.npz", "rankings/one/ab/c.json", "rankings/two/ab/c.json", "scans/a.json",
+         "students/abc/logits.npy", "students/abc.lock", "mine.txt")  # fmt: skip
+    parts = {"features": 1, "heads": 2, "rankings": 2, "scans": 1, "students": 1}
+    assert json.loads(call("clear", "--json")) == {"cleared": 7, "parts": parts, "in_use": 0}
+    left = {path.relative_to(cache).as_posix() for path in cache.rglob("*") if path.is_file()}
+    assert left == {"mine.txt", "features/.total", "features/.locks/.total.lock"}
     assert json.loads(call("show", "--json"))["entries"] == []
 
 
-@pytest.mark.parametrize("command", ["show", "clear"])
-def test_help_has_an_example(command: str) -> None:
-    assert f"Example: preceptor cache {command}" in " ".join(call(command, "--help").split())
+def test_clear_leaves_what_another_process_is_at(cache: Path) -> None:
+    fill(cache, "students/abc/run/log.jsonl", "students/def/logits.npy", "heads/.a.npz.0123abcd.part")
+    with FileLock(cache / "students" / "abc.lock"), FeatureCache().lock("busy"):
+        assert (
+            call("clear")
+            == "cleared 1 entries: 1 of students\nleft 1 students that another process is training\n"
+        )
+        assert (cache / "features" / ".locks" / "busy.lock").exists()
+    assert (cache / "heads" / ".a.npz.0123abcd.part").exists()
+    assert [path.name for path in (cache / "students").iterdir() if path.is_dir()] == ["abc"]
+    assert json.loads(call("clear", "--json"))["parts"]["students"] == 1
+
+
+def test_what_a_ranking_keeps_is_where_the_commands_look(cache: Path, tmp_path: Path) -> None:
+    zoo, task = Zoo(tmp_path / "zoo"), make_task()
+    zoo.add(f"run:{make_run(tmp_path / 'run')}", name="a")
+    rank(zoo, task, ["leep"], device="cpu")
+    parts = json.loads(call("show", "--json"))["parts"]
+    assert {name for name, part in parts.items() if part["files"]} == {"features", "heads", "rankings"}
+    assert {path.name for path in cache.iterdir()} <= set(PARTS)

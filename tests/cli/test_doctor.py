@@ -47,8 +47,8 @@ def test_versions_devices_and_cache(tmp_path: Path) -> None:
     assert set(found["versions"]) == {"python", "preceptor", "torch", "torchvision", "timm"}
     assert found["devices"]["cpu"]["memory"] == psutil.virtual_memory().total
     assert len(found["devices"]["cuda"]) == torch.cuda.device_count()
-    assert found["cache"]["location"] == str(tmp_path / "cache" / "features")
-    assert (found["cache"]["limit"], found["cache"]["bytes"]) == (3 * 2**30, 0)
+    assert found["cache"]["location"] == str(tmp_path / "cache")
+    assert (found["cache"]["limit"], found["cache"]["features"]) == (3 * 2**30, 0)
     shown = call()
     assert shown.exit_code == 0
     assert shown.output.endswith("nothing is broken\n")

@@ -1,5 +1,6 @@
 """The running total of the cache: looked through seldom, right among processes."""
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -78,7 +79,11 @@ def test_what_is_thrown_out_by_hand_is_found_missing_when_it_matters(tmp_path: P
     cache = FeatureCache(tmp_path, limit=10 * SIZE)
     fill(cache, [f"k{number}" for number in range(9)])
     assert cache.clear() == 9
-    fill(cache, [f"l{number}" for number in range(9)])  # the total knows nothing of the clearing
+    assert (cache.root / ".total").read_text() == "0"
+    fill(cache, [f"l{number}" for number in range(9)])
+    for entry in cache.entries()[:5]:
+        shutil.rmtree(cache.root / entry.key)  # the total knows nothing of that
+    fill(cache, [f"m{number}" for number in range(5)])
     assert len(cache.entries()) == 9
 
 

@@ -1,41 +1,44 @@
-"""``preceptor cache``: what is kept of extracted features, and throwing it out."""
+"""``preceptor cache``: what is kept because it can be made again, and throwing it out."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
 from datetime import datetime
-from typing import Annotated
 
 import typer
 
 from preceptor.cli.console import emit_json, say, show_table
+from preceptor.cli.options import AsJson
 
-cache_app = typer.Typer(no_args_is_help=True, help="Look at or clear the cache of extracted features.")
-
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+cache_app = typer.Typer(no_args_is_help=True, help="Look at or clear the cache.")
 
 
 @cache_app.command("show")
-def show(json_output: JsonOption = False) -> None:
-    """Show where the cache lies, its limit, and what is in it, the most recently used first.
+def show(as_json: AsJson = False) -> None:
+    """Show where the cache lies, what its parts hold, and the extracted features, the most recently used first.
 
-    PRECEPTOR_CACHE sets the place and PRECEPTOR_CACHE_LIMIT (such as 5GB) the limit.
+    PRECEPTOR_CACHE sets the place and PRECEPTOR_CACHE_LIMIT (such as 5GB) the limit for features.
 
     Example: preceptor cache show
     """
+    from preceptor.files import cache_folder
     from preceptor.zoo.cache import FeatureCache
+    from preceptor.zoo.cache_parts import PARTS, measure_parts
 
-    cache = FeatureCache()
+    cache, parts = FeatureCache(), measure_parts(cache_folder())
     entries = cache.entries()
-    total = sum(entry.size for entry in entries)
-    if json_output:
+    total = sum(part.bytes for part in parts.values())
+    if as_json:
         rows = [asdict(entry) for entry in entries]
-        emit_json({"location": str(cache.root), "limit": cache.limit, "bytes": total, "entries": rows})
+        about = {name: asdict(part) for name, part in parts.items()}
+        place = {"location": str(cache_folder()), "limit": cache.limit, "bytes": total}
+        emit_json({**place, "parts": about, "entries": rows})
         return
-    say(
-        f"{cache.root}: {len(entries)} entries, {total / 2**20:.1f} MiB of at most "
-        f"{cache.limit / 2**20:.0f} MiB"
-    )
+    say(f"{cache_folder()}: {total / 2**20:.1f} MiB")
+    for name, part in parts.items():
+        say(f"  {name:<8} {part.bytes / 2**20:8.1f} MiB  {PARTS[name]}")
+    kept = sum(entry.size for entry in entries) / 2**20
+    say(f"features: {len(entries)} entries, {kept:.1f} MiB of at most {cache.limit / 2**20:.0f} MiB")
     if entries:
         from rich.table import Table
 
@@ -49,15 +52,22 @@ def show(json_output: JsonOption = False) -> None:
 
 
 @cache_app.command("clear")
-def clear(json_output: JsonOption = False) -> None:
-    """Throw out all extracted features; they are computed again when needed.
+def clear(as_json: AsJson = False) -> None:
+    """Throw out all parts of the cache; what was in them is made again when needed.
+
+    What another process is at work on is left.
 
     Example: preceptor cache clear
     """
-    from preceptor.zoo.cache import FeatureCache
+    from preceptor.files import cache_folder
+    from preceptor.zoo.cache_parts import clear_parts
 
-    count = FeatureCache().clear()
-    if json_output:
-        emit_json({"cleared": count})
-    else:
-        say(f"cleared {count} entries")
+    done = clear_parts(cache_folder())
+    count = sum(done.parts.values())
+    if as_json:
+        emit_json({"cleared": count, "parts": done.parts, "in_use": done.in_use})
+        return
+    named = ", ".join(f"{gone} of {name}" for name, gone in done.parts.items() if gone)
+    say(f"cleared {count} entries" + (f": {named}" if named else ""))
+    if done.in_use:
+        say(f"left {done.in_use} students that another process is training")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import tempfile
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -13,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from preceptor.cli.console import emit_json, say
+from preceptor.cli.options import AsJson
 from preceptor.core import PreceptorError
 
 NEEDED = ("preceptor", "torch", "torchvision", "timm")
@@ -28,7 +28,7 @@ SMALLEST_DISK = 2**30
 
 def doctor(
     zoo: Annotated[str | None, typer.Option(help="Check every teacher of this zoo as well.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the findings as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Say which versions, devices and caches there are, and what is broken.
 
@@ -46,7 +46,7 @@ def doctor(
     if zoo is not None:
         findings["zoo"] = _zoo(zoo, problems)
     findings["problems"] = problems
-    if json:
+    if as_json:
         emit_json(findings)
     else:
         for line in _lines(findings):
@@ -116,36 +116,30 @@ def _devices(problems: list[str]) -> dict[str, Any]:
 def _cache(problems: list[str]) -> dict[str, Any]:
     import psutil
 
+    from preceptor.files import cache_folder
     from preceptor.zoo.cache import FeatureCache
+    from preceptor.zoo.cache_parts import measure_parts
 
+    found: dict[str, Any] = {"location": str(cache_folder())}
     try:
         cache = FeatureCache()
+        cache.check_writable()
     except PreceptorError as error:
         problems.append(str(error))
-        return {"location": None}
-    found: dict[str, Any] = {
-        "location": str(cache.root),
-        "limit": cache.limit,
-        "bytes": 0,
-        "entries": 0,
-        "free": None,
-    }
-    try:
-        cache.root.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=cache.root):
-            pass
-        entries = cache.entries()
-        free = psutil.disk_usage(str(cache.root)).free
-        found |= {"bytes": sum(entry.size for entry in entries), "entries": len(entries), "free": free}
-        if free < SMALLEST_DISK:
-            problems.append(
-                f"the disk of the cache has {_size(free)} left; free some, or move the cache with PRECEPTOR_CACHE"
-            )
-    except OSError as error:
+        return found
+    entries = cache.entries()
+    free = psutil.disk_usage(str(cache.root)).free
+    if free < SMALLEST_DISK:
         problems.append(
-            f"the cache in {cache.root} cannot be written ({error.strerror}); set PRECEPTOR_CACHE to a folder of yours"
+            f"the disk of the cache has {_size(free)} left; free some, or move the cache with PRECEPTOR_CACHE"
         )
-    return found
+    return found | {
+        "bytes": sum(part.bytes for part in measure_parts(cache_folder()).values()),
+        "limit": cache.limit,  # of the features
+        "features": sum(entry.size for entry in entries),
+        "entries": len(entries),
+        "free": free,
+    }
 
 
 def _zoo(url: str, problems: list[str]) -> dict[str, list[str]]:
@@ -181,9 +175,11 @@ def _lines(findings: dict[str, Any]) -> list[str]:
     if not findings["devices"]["cuda"] and not findings["devices"]["mps"]:
         lines.append("no GPU that torch can use: training runs on the CPU")
     cache = findings["cache"]
-    if cache["location"] is not None:
-        shares = f"{_size(cache['bytes'])} of at most {_size(cache['limit'])} in {cache['entries']} entries"
-        lines.append(f"cache: {cache['location']}, {shares}")
+    if "entries" in cache:  # otherwise it is broken, and named below
+        shares = (
+            f"{_size(cache['features'])} of at most {_size(cache['limit'])} in {cache['entries']} entries"
+        )
+        lines.append(f"cache: {cache['location']}, {_size(cache['bytes'])}; its features {shares}")
     for name, wrong in findings.get("zoo", {}).items():
         lines.append(f"teacher {name}: {'; '.join(wrong) or 'good'}")
     verdict = [f"BROKEN: {problem}" for problem in findings["problems"]]

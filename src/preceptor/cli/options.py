@@ -1,15 +1,18 @@
-"""Settings of recipe and method as ``-o NAME=VALUE``."""
+"""Options that several commands share, and settings of recipe and method as ``-o NAME=VALUE``."""
 
 from __future__ import annotations
 
 import inspect
 import json
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
 from preceptor.core import PreceptorError
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
+TrustCode = Annotated[bool, typer.Option("--trust-code", help="Let python: teachers run their code.")]
 
 IN_PYTHON = {"task": "data", "metrics": "metric"}  # what the functions call otherwise than the commands
 

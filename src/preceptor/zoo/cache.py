@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from preceptor.core import Outputs, PreceptorError
 from preceptor.files import cache_folder, check_can_write
@@ -25,6 +25,7 @@ DEFAULT_LIMIT = 20 * 2**30
 LIMIT_VARIABLE = "PRECEPTOR_CACHE_LIMIT"
 _UNITS = {"": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _META = "meta.json"
+_LOCKS = ".locks"
 _TOTAL = ".total"  # bytes in the cache at most, for all processes
 _SPARE = 20  # one entry in so many goes beside those that must, so that not every later one passes the limit
 
@@ -65,7 +66,7 @@ class FeatureCache:
 
     def lock(self, key: str) -> FileLock:
         """Held by the process that computes `key`, so that others wait for it instead of computing it too."""
-        return FileLock(self._make(self.root / ".locks") / f"{key}.lock")
+        return FileLock(self._make(self.root / _LOCKS) / f"{key}.lock")
 
     def _make(self, folder: Path) -> Path:
         """The folder, made where it is missing."""
@@ -181,8 +182,17 @@ class FeatureCache:
         os.replace(staging, self.root / _TOTAL)
 
     def clear(self) -> int:
-        """Throw out everything; returns how many entries there were."""
-        return sum(discard(self.root / entry.key) for entry in self.entries())
+        """Throw out everything but what others are writing; returns how many entries there were."""
+        if not self.root.is_dir():
+            return 0
+        with self._total_lock():
+            gone = sum(discard(path) for path in self.root.glob("[!.]*"))
+            self._write_total(0)
+        sweep(self.root)
+        for lock in (self.root / _LOCKS).glob("[!.]*.lock"):
+            with contextlib.suppress(Timeout), FileLock(lock, timeout=0):  # not one that somebody holds
+                lock.unlink(missing_ok=True)
+        return gone
 
 
 def _size(folder: Path) -> int:
