@@ -146,12 +146,6 @@ def test_the_table_fills_on_a_terminal(folders, call, monkeypatch):
     assert shown == [("1 of 3 teachers", 1), ("2 of 3 teachers", 2), ("3 of 3 teachers", 3)]
 
 
-def test_help_has_an_example(call):
-    status, out, _ = call("--help")
-    assert status == 0
-    assert "Example: preceptor rank" in out
-
-
 def test_a_pipe_gets_names_and_remarks_in_one_piece(folders, call):
     status, out, _ = call(*folders, "--metric", "all")
     assert status == 0

@@ -155,11 +155,6 @@ def test_preprocessing_options() -> None:
             parse_preprocessing("timm:x", *arguments)
 
 
-@pytest.mark.parametrize("command", ["add", "list", "show", "verify", "remove"])
-def test_help_has_an_example(command: str) -> None:
-    assert f"Example: preceptor zoo {command} " in " ".join(call(command, "--help").output.split())
-
-
 def test_a_narrow_terminal_shows_every_name_and_column_whole(
     zoo: Path, run: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

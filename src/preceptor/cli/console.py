@@ -56,9 +56,9 @@ def show_table(table: Table) -> None:
 
 def show_ranking(ranking: Ranking, metrics: Sequence[str], top: int | None = None) -> None:
     """Its rows, in as many tables as the terminal's width asks for."""
-    from preceptor.rank.table import rich_tables
+    from preceptor.cli.tables import ranking_tables
 
-    for table in rich_tables(ranking.rows, metrics, by=ranking.metric, top=top, width=terminal_width()):
+    for table in ranking_tables(ranking.rows, metrics, by=ranking.metric, top=top, width=terminal_width()):
         show_table(table)
 
 

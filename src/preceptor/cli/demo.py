@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from preceptor.cli.console import emit_json, say, show_ranking
+from preceptor.cli.options import AsJson
 
 if TYPE_CHECKING:
     from preceptor.core import Ranking
@@ -23,7 +24,7 @@ def demo(
         Path, typer.Option(help="Folder for the zoo, the ranking, the runs and the report.")
     ] = Path("preceptor-demo"),
     seeds: Annotated[int, typer.Option(min=1, help="How many students to train of each kind.")] = 3,
-    json: Annotated[bool, typer.Option("--json", help="Print all numbers as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show the whole story on letters and digits: offline, in under two minutes.
 
@@ -32,12 +33,12 @@ def demo(
 
     Example: preceptor demo --out /tmp/demo
     """
-    notify = _to_stderr if json else say
+    notify = _to_stderr if as_json else say
     notify("Letters teach digits. Starting …")  # importing torch takes seconds
     from preceptor.demo import run_demo
 
-    outcome = run_demo(out, seeds=seeds, notify=notify, show_ranking=_ignore if json else _show)
-    if json:
+    outcome = run_demo(out, seeds=seeds, notify=notify, show_ranking=_ignore if as_json else _show)
+    if as_json:
         emit_json(outcome)
         return
     say(f"6. The report: {Path(outcome['report']).resolve()}   ({outcome['seconds']:.0f} s in all)")

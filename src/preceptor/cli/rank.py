@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from preceptor.cli.console import emit_json, progress, say, show_ranking, terminal_width
+from preceptor.cli.console import progress, say, show_ranking, terminal_width
+from preceptor.cli.options import AsJson, TrustCode
 from preceptor.cli.task import Classes, OnBadImage, Window, read_task
 from preceptor.files import check_can_write, write_atomically
 
@@ -50,9 +51,7 @@ def rank(
     threads: Annotated[int | None, typer.Option(min=1, help="CPU threads for one teacher.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the sample, the bootstrap and the pre-filter.")] = 0,
     resume: Annotated[bool, typer.Option(help="Take finished rows from the journal.")] = True,
-    trust_code: Annotated[
-        bool, typer.Option("--trust-code", help="Let python: teachers run their code.")
-    ] = False,
+    trust_code: TrustCode = False,
     student: Annotated[
         str | None,
         typer.Option(help="Architecture for sinkhorn-single and sinkhorn-exact, which train students."),
@@ -61,7 +60,7 @@ def rank(
     top: Annotated[int | None, typer.Option(min=1, help="Show only the first so many.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for ranking.json.")] = None,
     report: Annotated[Path | None, typer.Option(help="Write a self-contained HTML page.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the ranking as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Rank every teacher in ZOO for the task in DATA, best first.
 
@@ -70,7 +69,6 @@ def rank(
 
     Example: preceptor rank zoo/ photos/ --metric all --sample 2000 --timeout 60 --out rankings/photos
     """
-    from preceptor.distill.devices import resolve_device
     from preceptor.metrics import DEFAULT_METRICS
     from preceptor.rank import rank as rank_teachers
     from preceptor.rank.students import Student
@@ -81,7 +79,7 @@ def rank(
     for file in (None if out is None else out / "ranking.json", report):
         if file is not None:
             check_can_write(file)  # told before the work, not after
-    with _watch(metrics, by, len(teachers.names()), quiet=json) as on_row:
+    with _watch(metrics, by, len(teachers.names()), quiet=as_json) as on_row:
         ranking = rank_teachers(
             teachers,
             task,
@@ -91,7 +89,7 @@ def rank(
             sample=sample,
             seed=seed,
             timeout=timeout,
-            device=str(resolve_device(device)),
+            device=device,
             resume=resume,
             on_row=on_row,
             memory_limit=memory_limit,
@@ -103,15 +101,13 @@ def rank(
             notify=lambda text: typer.echo(text, err=True),
         )
     _keep(ranking, out, report)
-    _show(ranking, top, json)
+    _show(ranking, top, as_json)
     _ = ranking.best  # raises, for exit status 1, where no teacher has a rank
 
 
-def _show(ranking: Ranking, top: int | None, json: bool) -> None:
-    if json:
-        from dataclasses import asdict
-
-        emit_json(asdict(ranking))
+def _show(ranking: Ranking, top: int | None, as_json: bool) -> None:
+    if as_json:
+        say(ranking.to_json())
         return
     from preceptor.rank.table import summary
 
@@ -127,9 +123,9 @@ def _keep(ranking: Ranking, out: Path | None, report: Path | None) -> None:
         out.mkdir(parents=True, exist_ok=True)
         write_atomically(out / "ranking.json", ranking.to_json().encode())
     if report is not None:
-        from importlib import import_module
+        from preceptor.report import write_report
 
-        import_module("preceptor.report").write_report(ranking, report)
+        write_report(ranking, report)
 
 
 @contextmanager
@@ -143,8 +139,9 @@ def _watch(
         return
     from rich.live import Live
 
+    from preceptor.cli.tables import ranking_tables
     from preceptor.rank.settings import choose_metrics
-    from preceptor.rank.table import rich_tables, sort_rows
+    from preceptor.rank.table import sort_rows
 
     columns = choose_metrics(metrics, by)
     shown: tuple[RankingRow, ...] = ()
@@ -155,7 +152,7 @@ def _watch(
             nonlocal shown
             # Only what is on the screen is kept and sorted: the cost of a row does not grow with the zoo.
             shown = sort_rows([*shown, row], by or columns[0])[:LIVE_ROWS]
-            table = rich_tables(shown, columns, by=by or columns[0], width=terminal_width())[0]
+            table = ranking_tables(shown, columns, by=by or columns[0], width=terminal_width())[0]
             table.title = f"{next(done)} of {total} teachers"
             live.update(table)
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from preceptor.cli.console import emit_json, say
+from preceptor.cli.options import AsJson
 from preceptor.cli.task import Classes, OnBadImage, Window, read_task
 from preceptor.files import check_can_write
 
@@ -29,7 +30,7 @@ def report(
     classes: Classes = None,
     window: Window = None,
     on_bad_image: OnBadImage = "fail",
-    json: Annotated[bool, typer.Option("--json", help="Print where the page lies as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write a run or a ranking as one self-contained HTML page.
 
@@ -41,7 +42,10 @@ def report(
     check_can_write(target)  # before the data is read
     task = None if data is None else read_task(data, classes, window, on_bad_image)
     written = write_report(source, target, task=task)
-    emit_json({"report": str(written), "bytes": written.stat().st_size}) if json else say(f"wrote {written}")
+    if as_json:
+        emit_json({"report": str(written), "bytes": written.stat().st_size})
+    else:
+        say(f"wrote {written}")
 
 
 def _beside(source: Path) -> Path:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from preceptor.cli.console import emit_json, progress, say, show_table, terminal_width
+from preceptor.cli.options import AsJson, TrustCode
 from preceptor.cli.task import OnBadImage, read_task
 from preceptor.cli.zoo_options import parse_preprocessing, read_classes
 from preceptor.core import PreceptorError
@@ -21,8 +22,6 @@ ZooArgument = Annotated[
     str, typer.Argument(metavar="ZOO", help="A folder, or a URL such as s3://bucket/zoo.")
 ]
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The teacher's name in the zoo.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
-TrustOption = Annotated[bool, typer.Option("--trust-code", help="Let a python: source run its code.")]
 LISTED = ("name", "source", "classes", "features", "parameters", "input", "accuracy", "centres")
 
 
@@ -76,9 +75,9 @@ def add(
             "--linear-head", help="Leave out what follows the last linear layer (SqueezeNet's ReLU)."
         ),
     ] = False,
-    trust_code: TrustOption = False,
-    device: Annotated[str, typer.Option(help="Where to compute class centres: cpu, cuda, …")] = "cpu",
-    json_output: JsonOption = False,
+    trust_code: TrustCode = False,
+    device: Annotated[str, typer.Option(help="Where to compute class centres: auto, cpu, cuda, …")] = "auto",
+    as_json: AsJson = False,
 ) -> None:
     """Add a teacher, whole or not at all.
 
@@ -107,7 +106,7 @@ def add(
             trust_code=trust_code,
             device=device,
         )
-    if json_output:
+    if as_json:
         emit_json(card.model_dump(mode="json"))
         return
     say(
@@ -117,19 +116,19 @@ def add(
 
 
 @zoo_app.command("list")
-def list_teachers(zoo: ZooArgument, json_output: JsonOption = False) -> None:
+def list_teachers(zoo: ZooArgument, as_json: AsJson = False) -> None:
     """List the teachers of a zoo.
 
     Example: preceptor zoo list zoo/
     """
     rows = _open(zoo).listing()
-    if json_output:
+    if as_json:
         emit_json(rows)
         return
     if not rows:
         say("the zoo is empty; `preceptor zoo add` puts a teacher in")
         return
-    from preceptor.rank.table import tables_within
+    from preceptor.cli.tables import tables_within
 
     cells = [_cells(row) for row in rows]
     columns = {title: [row.get(title, "") for row in cells] for title in LISTED}
@@ -155,13 +154,13 @@ def _cells(row: dict[str, Any]) -> dict[str, str]:
 
 
 @zoo_app.command("show")
-def show(zoo: ZooArgument, name: NameArgument, json_output: JsonOption = False) -> None:
+def show(zoo: ZooArgument, name: NameArgument, as_json: AsJson = False) -> None:
     """Show the card of a teacher.
 
     Example: preceptor zoo show zoo/ pets
     """
     card = _open(zoo).card(name)
-    if json_output:
+    if as_json:
         emit_json(card.model_dump(mode="json"))
         return
     preprocessing = card.preprocessing
@@ -204,8 +203,8 @@ def verify(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="[NAME]...", help="Which; all by default.")
     ] = None,
-    trust_code: TrustOption = False,
-    json_output: JsonOption = False,
+    trust_code: TrustCode = False,
+    as_json: AsJson = False,
 ) -> None:
     """Check sums, load, and compare a forward pass with the one recorded when each teacher was added.
 
@@ -220,7 +219,7 @@ def verify(
         for name in chosen:
             problems[name] = opened.verify(name, trust_code=trust_code)
             bar.advance(bar.task_ids[0])
-    if json_output:
+    if as_json:
         emit_json(problems)
     else:
         for name, found in problems.items():
@@ -230,13 +229,13 @@ def verify(
 
 
 @zoo_app.command("remove")
-def remove(zoo: ZooArgument, name: NameArgument, json_output: JsonOption = False) -> None:
+def remove(zoo: ZooArgument, name: NameArgument, as_json: AsJson = False) -> None:
     """Remove a teacher, or what a killed process left under its name in an object store.
 
     Example: preceptor zoo remove zoo/ pets
     """
     _open(zoo).remove(name)
-    if json_output:
+    if as_json:
         emit_json({"removed": name})
     else:
         say(f"removed {name}")
