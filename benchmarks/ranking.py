@@ -133,7 +133,7 @@ def loss_over_minimum(tensors):
 
 def measure(size, repeats, clock, with_loss):
     from preceptor.metrics import METRICS
-    from preceptor.metrics.scatter import _latest
+    from preceptor.metrics.scatter import forget
 
     tensors = teacher(*SIZES[size], strength=0.45)
     pair = {name: tensors[name] for name in ("features", "labels")}
@@ -147,13 +147,13 @@ def measure(size, repeats, clock, with_loss):
     for name in names:
 
         def one(name=name):
-            _latest.clear()  # nothing shared with the metrics before it
+            forget()  # nothing shared with the metrics before it
             METRICS[name](**tensors)
 
         alone[name] = seconds(one, repeats, clock)
 
     def together():
-        _latest.clear()
+        forget()
         for name in names:
             METRICS[name](**tensors)
 

@@ -4,6 +4,7 @@ import pytest
 from preceptor.metrics import logme
 from preceptor.metrics.inputs import compact_labels, one_hot
 from preceptor.metrics.logme import LARGEST_PRECISION
+from preceptor.metrics.scatter import forget
 from preceptor.metrics.spectrum import spectrum
 from tests.metrics.rival_cases import HARD, task
 from tests.oracles.metrics import greatest_log_evidence
@@ -65,7 +66,7 @@ def test_single_precision_agrees(monkeypatch):
     inputs = task(600, 64, classes=5, dtype=np.float32)
     expected = logme(**inputs)
     monkeypatch.setattr("preceptor.metrics.scatter.SINGLE_PRECISION_FROM", 0)
-    monkeypatch.setattr("preceptor.metrics.scatter._latest", {})
+    forget()
     np.testing.assert_allclose(logme(**inputs), expected, atol=1e-5)
 
 
@@ -77,7 +78,7 @@ def test_what_single_precision_leaves_of_an_empty_direction_is_noise(monkeypatch
     features = (inner @ generator.standard_normal((20, 64)) + offset).astype(np.float32)
     exact, expected = spectrum(features, labels, 5), logme(features=features, labels=labels)
     monkeypatch.setattr("preceptor.metrics.scatter.SINGLE_PRECISION_FROM", 0)
-    monkeypatch.setattr("preceptor.metrics.scatter._latest", {})
+    forget()
     found = spectrum(features, labels, 5)
     assert (found.values > 0).sum() == 20 + (offset > 0)
     np.testing.assert_allclose(found.values, exact.values, rtol=1e-5)

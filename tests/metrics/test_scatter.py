@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from preceptor.metrics import scatter as module
-from preceptor.metrics.sampling import content_hash, content_order, stratified_rows
-from preceptor.metrics.scatter import largest_eigenvalue, leading_eigenpairs, scatter
+from preceptor.metrics.sampling import content_hash, stratified_rows
+from preceptor.metrics.scatter import forget, largest_eigenvalue, leading_eigenpairs, scatter
 from tests.metrics.rival_cases import task
 
 
@@ -42,10 +42,17 @@ def test_an_array_overwritten_in_place_is_not_taken_for_the_old_one():
     assert third is not second
 
 
+def test_what_is_forgotten_is_computed_anew():
+    inputs = task()
+    first = scatter(inputs["features"], inputs["labels"], 4)[1]
+    assert scatter(inputs["features"], inputs["labels"], 4)[1] is first
+    forget()
+    assert scatter(inputs["features"], inputs["labels"], 4)[1] is not first
+
+
 def test_nothing_holds_the_features_once_the_metric_is_done():
     inputs = task()
-    scatter(inputs["features"], inputs["labels"], 4)
-    held = module._latest["scatter"][1]
+    held = scatter(inputs["features"], inputs["labels"], 4)[1]
     assert all(value is not inputs["features"] for value in vars(held).values())
 
 
@@ -71,12 +78,10 @@ def test_krylov_space_finds_the_leading_eigenpairs(decay, count):
     assert captured > 0.99
 
 
-def test_the_order_by_content_is_one_for_all_orders():
+def test_a_hash_belongs_to_its_row_whatever_the_order():
     features = task()["features"]
     rows = np.random.default_rng(0).permutation(120)
-    np.testing.assert_array_equal(
-        features[content_order(features)], features[rows][content_order(features[rows])]
-    )
+    np.testing.assert_array_equal(content_hash(features)[rows], content_hash(features[rows]))
 
 
 def test_a_sample_of_rows_gives_each_class_its_share():
@@ -109,7 +114,7 @@ def test_the_largest_eigenvalue(spectrum):
 
 def test_rows_are_hashed_once_for_all_metrics(monkeypatch):
     calls = []
-    monkeypatch.setattr(module, "_latest", {})
+    forget()
     monkeypatch.setattr(module, "content_hash", lambda rows: calls.append(len(rows)) or content_hash(rows))
     inputs = task()
     first = module.row_hashes(inputs["features"])

@@ -27,11 +27,6 @@ def content_hash(features: Array) -> Array:
     return hashes
 
 
-def content_order(features: Array) -> Array:
-    """The permutation (N,) that sorts the rows by their content; equal rows are interchangeable."""
-    return np.argsort(content_hash(features), kind="stable")
-
-
 def stratified_rows(hashes: Array, indices: Array, classes: int, limit: int) -> Array:
     """About `limit` rows, each class with its share and at least one, chosen by the hashes of their content.
 

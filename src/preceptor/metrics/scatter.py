@@ -84,6 +84,12 @@ def scatter(features: Array, indices: Array, classes: int) -> tuple[Array, Scatt
     return (features if result.rotated is None else result.rotated), result
 
 
+def forget() -> None:
+    """Let go of what is kept for the next metric: its memory, and the time it would save."""
+    with _lock:
+        _latest.clear()
+
+
 def row_hashes(features: Array) -> Array:
     """`content_hash` of the features, kept for the next metric that asks about the same array."""
     return _row_hashes(features, _fingerprint(features))
@@ -123,7 +129,8 @@ def leading_eigenpairs(matrix: Array, count: int) -> tuple[Array, Array]:
         values, vectors = np.linalg.eigh(matrix)
         return values[::-1][:count], vectors[:, ::-1][:, :count]
     width = count + 16
-    single = torch.from_numpy(matrix).float()
+    scale = float(np.trace(matrix)) or 1.0  # squares of large entries would be beyond float32
+    single = torch.from_numpy(matrix / scale).float()
     block = torch.from_numpy(np.random.default_rng(0).standard_normal((size, width))).float()
     powers = []
     for _ in range(max(1, min(max(4, 160 // width), size // width))):
@@ -132,7 +139,7 @@ def leading_eigenpairs(matrix: Array, count: int) -> tuple[Array, Array]:
     basis = torch.linalg.qr(torch.cat(powers, dim=1)).Q
     values, turn = np.linalg.eigh((basis.T @ (single @ basis)).double().numpy())
     vectors = basis.numpy() @ turn[:, ::-1][:, :count]
-    return values[::-1][:count], vectors
+    return values[::-1][:count] * scale, vectors
 
 
 def largest_eigenvalue(matrix: Array, steps: int = 48) -> float:
@@ -144,7 +151,8 @@ def largest_eigenvalue(matrix: Array, steps: int = 48) -> float:
     size = len(matrix)
     if size <= 256:
         return float(np.linalg.eigvalsh(matrix)[-1])
-    single = matrix.astype(np.float32)
+    scale = float(np.trace(matrix)) or 1.0  # as above
+    single = (matrix / scale).astype(np.float32)
     basis = np.zeros((steps, size), dtype=np.float32)
     reduced = np.zeros((steps, steps))
     vector = np.random.default_rng(0).standard_normal(size).astype(np.float32)
@@ -157,7 +165,7 @@ def largest_eigenvalue(matrix: Array, steps: int = 48) -> float:
             vector -= (basis[: step + 1] @ vector) @ basis[: step + 1]
         if np.linalg.norm(vector) <= 1e-5 * image:  # what is left is rounding: the space holds its own image
             break
-    return float(np.linalg.eigvalsh(reduced[: step + 1, : step + 1])[-1])
+    return float(np.linalg.eigvalsh(reduced[: step + 1, : step + 1])[-1]) * scale
 
 
 def membership(indices: Array, classes: int, kind: Any = np.float64) -> sparse.csr_array:
