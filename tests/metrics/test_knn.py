@@ -56,7 +56,7 @@ def test_rare_classes_keep_their_weight_among_the_queries():
 
 
 def test_errors():
-    with pytest.raises(PreceptorError, match="neighbors is 0; expected at least 1"):
+    with pytest.raises(PreceptorError, match="neighbors is 0; expected a whole number, at least 1"):
         knn(**task(), neighbors=0)
     with pytest.raises(PreceptorError, match="features has 1 row; leave-one-out neighbours need at least 2"):
         knn(features=np.ones((1, 3)), labels=np.zeros(1, dtype=int))

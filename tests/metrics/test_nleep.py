@@ -7,7 +7,6 @@ from scipy.stats import norm
 from sklearn.decomposition import PCA
 from sklearn.mixture import GaussianMixture
 
-from preceptor.core import PreceptorError
 from preceptor.metrics.nleep import nleep
 from tests.metrics.rival_cases import HARD, task
 from tests.oracles.rivals import leep_by_loops
@@ -109,13 +108,6 @@ def test_clusters_that_are_the_classes_score_zero():
 
 def test_constant_features_score_the_entropy_of_the_classes_negated():
     np.testing.assert_allclose(nleep(**HARD["constant features"]), -np.log(3))
-
-
-def test_options_are_checked():
-    with pytest.raises(
-        PreceptorError, match="components_per_class is 0 and max_iterations 10; expected at least 1"
-    ):
-        nleep(**task(), components_per_class=0)
 
 
 def test_the_partition_cuts_by_scatter_not_by_variance():

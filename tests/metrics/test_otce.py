@@ -77,7 +77,7 @@ def test_zero_rows_stay_at_the_origin():
 
 def test_errors():
     inputs = task()
-    with pytest.raises(PreceptorError, match="neither classifier nor centers came; otce needs one of them"):
+    with pytest.raises(PreceptorError, match="neither classifier nor centers came; this metric needs one of"):
         otce(**inputs | {"classifier": None})
     with pytest.raises(PreceptorError, match="classifier has 7 columns; expected 8"):
         otce(**inputs | {"classifier": inputs["classifier"][:, 1:]})

@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 
-from preceptor.core import PreceptorError
 from preceptor.metrics.parc import parc
 from tests.metrics.rival_cases import HARD, shuffled, task
 from tests.oracles.rivals import parc_dense
@@ -33,8 +32,3 @@ def test_a_subset_is_close_to_the_whole_and_free_of_the_order():
 @pytest.mark.parametrize("case", ["d = 1", "constant features", "one class", "only one-sample classes"])
 def test_nothing_to_rank_scores_zero(case):
     assert parc(**HARD[case]) == 0
-
-
-def test_a_pair_is_the_least():
-    with pytest.raises(PreceptorError, match="max_samples is 1; expected at least 2, a pair"):
-        parc(**task(), max_samples=1)

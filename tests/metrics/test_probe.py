@@ -6,7 +6,6 @@ import torch
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import LeaveOneOut, PredefinedSplit, cross_val_predict
 
-from preceptor.core import PreceptorError
 from preceptor.metrics import probe
 from preceptor.metrics.lbfgs import minimize, minimize_together
 from preceptor.metrics.linear_probe import fit_probe, prepare
@@ -267,11 +266,6 @@ def test_folds_depend_on_the_samples_and_not_on_the_numbers_of_classes():
     )
     order = np.random.default_rng(1).permutation(33)
     np.testing.assert_array_equal(_deal(content_hash(features[order]), labels[order], 5, 5), expected[order])
-
-
-def test_folds_are_checked():
-    with pytest.raises(PreceptorError, match="folds is 1; expected 2 or more"):
-        probe(features=np.eye(3), labels=[0, 1, 2], folds=1)
 
 
 def test_one_thread_and_several_find_the_same_minimum():

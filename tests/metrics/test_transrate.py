@@ -3,7 +3,6 @@ from importlib import import_module
 import numpy as np
 import pytest
 
-from preceptor.core import PreceptorError
 from preceptor.metrics.transrate import transrate
 from tests.metrics.rival_cases import HARD, task
 from tests.oracles.rivals import transrate_dense
@@ -47,11 +46,6 @@ def test_the_scale_of_features_matters_only_where_asked():
 def test_a_single_class_and_constant_features_score_zero():
     np.testing.assert_allclose(transrate(**HARD["one class"]), 0, atol=1e-9)
     assert transrate(**HARD["constant features"]) == 0
-
-
-def test_a_distortion_must_be_positive():
-    with pytest.raises(PreceptorError, match="epsilon is 0; expected a positive distortion such as 1e-4"):
-        transrate(**task(), epsilon=0)
 
 
 def test_huge_features_of_low_rank():

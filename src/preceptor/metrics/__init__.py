@@ -1,10 +1,11 @@
 """Metrics of a teacher for a task: tensors in, one float out, higher is better.
 
-Every entry of `METRICS` is called with keywords, numpy or torch, and ignores what it does not need::
+Every entry of `METRICS` is called with keywords, numpy or torch, and ignores what data it does not need::
 
     METRICS["sinkhorn"](features=F, labels=y, logits=Z, classifier=W)
 
-What a metric cannot do without are the keyword-only parameters without a default; `needs` reads them off.
+What a metric cannot do without are the keyword-only parameters without a default; `needs` reads them off. Metrics that
+look at the teacher's classes take `classifier` or `centers` for them, and say so where neither comes.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable
 
 from preceptor.core import PreceptorError
 from preceptor.metrics.bridge import bridge, bridge_values
-from preceptor.metrics.class_costs import paired_classes
+from preceptor.metrics.entry import settings_of
 from preceptor.metrics.gbc import gbc
 from preceptor.metrics.hscore import hscore
 from preceptor.metrics.knn import knn
@@ -68,24 +69,9 @@ def needs(name: str) -> tuple[str, ...]:
     return tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty)
 
 
-_PARTS: dict[str, tuple[Callable[..., object], ...]] = {  # where a metric's keywords go on to
-    "bridge": (bridge_values, paired_classes),
-    "sinkhorn": (sinkhorn_assessment, paired_classes),
-    "sinkhorn-single": (sinkhorn_between, paired_classes),
-    "sinkhorn-exact": (sinkhorn_between, paired_classes),
-}
-_GIVEN = {"classifier", "centers", "student_classes"}  # by the ranking, not by the user
-
-
 def options_of(name: str) -> tuple[str, ...]:
     """The settings of a metric."""
-    found: dict[str, None] = {}
-    for part in (METRICS[name], *_PARTS.get(name, ())):
-        parameters = inspect.signature(part).parameters.values()
-        found.update(
-            {p.name: None for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is not p.empty}
-        )
-    return tuple(option for option in found if option not in _GIVEN)
+    return settings_of(METRICS[name])
 
 
 __all__ = [

@@ -7,13 +7,36 @@ from typing import Any
 import numpy as np
 import torch
 
-from preceptor.core import PreceptorError
 from preceptor.metrics.class_costs import paired_classes
-from preceptor.metrics.inputs import Array
+from preceptor.metrics.entry import entry
+from preceptor.metrics.inputs import Array, check_positive
 from preceptor.metrics.sinkhorn import EPSILON, TEMPERATURE
 
 
-def bridge(*, features: Any, labels: Any, logits: Any, classifier: Any, **options: Any) -> float:
+@entry(paired_classes)
+def bridge_values(*, epsilon: float = EPSILON, temperature: float = TEMPERATURE, **teacher: Any) -> Array:
+    """The parts whose mean is `bridge`: log q_i(y_i) of each sample, (N,).
+
+    Args:
+        epsilon: weight of the entropy: how widely a teacher class spreads over the task's.
+        temperature: of the teacher's softmax.
+        **teacher: `features`, `labels`, `logits`, `classifier` and what else `paired_classes` takes.
+    """
+    check_positive(epsilon=epsilon, temperature=temperature)
+    given = paired_classes(**teacher)
+    spread = torch.log_softmax(-given.cost / epsilon, dim=1)  # (C_T, C_S), log of T_mn / p_m
+    values = np.empty(len(given.labels))
+    for label in range(given.classes):
+        rows = np.flatnonzero(given.labels == label)
+        predicted = torch.log_softmax(torch.from_numpy(given.logits[rows]).double() / temperature, dim=1)
+        values[rows] = torch.logsumexp(predicted + spread[:, label], dim=1).numpy()
+    return values
+
+
+@entry(bridge_values)
+def bridge(
+    *, features: Any, labels: Any, logits: Any, classifier: Any = None, centers: Any = None, **options: Any
+) -> float:
     """The mean log-probability of the labels under the teacher's predictions, carried over to the task's classes.
 
     With p the teacher's prediction at temperature tau, M the costs of Eq. (7), and the student's side of Eq. (12)
@@ -30,31 +53,9 @@ def bridge(*, features: Any, labels: Any, logits: Any, classifier: Any, **option
         features: (N, d) of the teacher on the student's training set.
         labels: (N,) of the student's classes; every class needs a sample, or it has no centre.
         logits: (N, C_T) of the teacher.
-        classifier: (C_T, d) rows of the teacher's last layer.
+        classifier: (C_T, d) rows of the teacher's last layer; may be left out where `centers` are given.
+        centers: (C_T, d) stored class centres of the teacher's data, which are taken first.
         **options: those of `bridge_values` and of `paired_classes`.
     """
-    return float(
-        bridge_values(
-            features=features, labels=labels, logits=logits, classifier=classifier, **options
-        ).mean()
-    )
-
-
-def bridge_values(*, epsilon: float = EPSILON, temperature: float = TEMPERATURE, **teacher: Any) -> Array:
-    """The parts whose mean is `bridge`: log q_i(y_i) of each sample, (N,).
-
-    Args:
-        epsilon: weight of the entropy: how widely a teacher class spreads over the task's.
-        temperature: of the teacher's softmax.
-        **teacher: `features`, `labels`, `logits`, `classifier` and what else `paired_classes` takes.
-    """
-    if not (temperature > 0 and epsilon > 0):
-        raise PreceptorError(f"temperature is {temperature}, epsilon {epsilon}; expected positive numbers")
-    given = paired_classes(**teacher)
-    spread = torch.log_softmax(-given.cost / epsilon, dim=1)  # (C_T, C_S), log of T_mn / p_m
-    values = np.empty(len(given.labels))
-    for label in range(given.classes):
-        rows = np.flatnonzero(given.labels == label)
-        predicted = torch.log_softmax(torch.from_numpy(given.logits[rows]).double() / temperature, dim=1)
-        values[rows] = torch.logsumexp(predicted + spread[:, label], dim=1).numpy()
-    return values
+    teacher = {"features": features, "labels": labels, "logits": logits}
+    return float(bridge_values(**teacher, classifier=classifier, centers=centers, **options).mean())

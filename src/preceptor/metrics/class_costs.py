@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from preceptor.core import PreceptorError
-from preceptor.metrics.inputs import Array, as_labels, as_matrix, class_sums
+from preceptor.metrics.inputs import Array, as_centers, as_labels, as_matrix, class_sums
 from preceptor.ot.cost import placed
 
 
@@ -43,7 +43,8 @@ def paired_classes(
         labels: (N,) of the student's classes; every class needs a sample, or it has no centre.
         logits: (N, C_T) of the teacher.
         classifier: (C_T, d) rows of the teacher's last layer; they stand for its class centres, Eq. (8).
-        centers: (C_T, d) centres of the teacher's classes; where they are given they replace the rows.
+        centers: (C_T, d) centres of the teacher's classes; where they are given they replace the rows, which may
+            then be left out.
         normalize: put both sides' centres on the unit sphere: Eq. (6) and (8) taken literally mix a sphere with raw
             features.
         center: subtract each side's mean centre first. The paper does not; rectified features and classifier
@@ -56,16 +57,13 @@ def paired_classes(
     labels = as_labels(labels, len(features))
     classes = int(labels.max()) + 1 if student_classes is None else len(student_classes)
     _check_complete(labels, classes, student_classes)
-    name = "classifier" if centers is None else "centers"
-    teacher = as_matrix(
-        classifier if centers is None else centers, name, rows=logits.shape[1], columns=features.shape[1]
-    ).astype(np.float64)
+    teacher = as_centers(classifier, centers, rows=logits.shape[1], columns=features.shape[1])
     counts = np.bincount(labels, minlength=classes)
     student = class_sums(features, labels, classes) / counts[:, None]  # Eq. (6)
     # Eq. (8), and the student's side alike. A zero row stays at the origin: its teacher is ranked, and last.
     theirs, ours = (
-        placed(torch.from_numpy(points), side, normalize, center, zero_rows="origin")
-        for points, side in ((teacher, name), (student, "features"))
+        placed(torch.from_numpy(points), "class centres", normalize, center, zero_rows="origin")
+        for points in (teacher.astype(np.float64), student)
     )
     # The expanded square, in float64: a cost of zero comes out as 1e-8 at most, and the product is fast.
     squares = (theirs**2).sum(dim=1)[:, None] + (ours**2).sum(dim=1) - 2 * theirs @ ours.T
@@ -76,10 +74,11 @@ def _check_complete(labels: Array, classes: int, names: Sequence[Any] | None) ->
     """Every class needs a sample: one without has no centre in Eq. (6)."""
     if labels.max() >= classes:
         raise PreceptorError(f"labels go up to {labels.max()}; expected less than {classes}, the class count")
-    absent = np.flatnonzero(np.bincount(labels, minlength=classes) == 0)
-    if len(absent):
-        name = int(absent[0]) if names is None else names[int(absent[0])]
+    present = np.unique(labels)  # no table of all classes: a wild label would ask for a wild one
+    if len(present) < classes:
+        missing = int(np.flatnonzero(np.append(present, classes) != np.arange(len(present) + 1))[0])
+        name = missing if names is None else names[missing]
         raise PreceptorError(
-            f"class {name!r} has no sample ({len(absent)} of {classes} classes have none), so it has no "
+            f"class {name!r} has no sample ({classes - len(present)} of {classes} classes have none), so it has no "
             f"centre; add samples of it or leave it out of the task"
         )

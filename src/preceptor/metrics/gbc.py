@@ -7,12 +7,14 @@ from typing import Any, Literal
 import numpy as np
 
 from preceptor.core import PreceptorError
+from preceptor.metrics.entry import entry
 from preceptor.metrics.inputs import Array, as_matrix, compact_labels
 from preceptor.metrics.scatter import membership, scatter
 
 DIMENSIONS = 64  # of the principal subspace, as in the paper
 
 
+@entry()
 def gbc(
     *,
     features: Any,

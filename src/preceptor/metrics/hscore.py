@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from preceptor.metrics.entry import entry
 from preceptor.metrics.inputs import as_matrix, compact_labels
 from preceptor.metrics.linear_algebra import Cholesky
 from preceptor.metrics.scatter import Scatter, scatter, working_type
 
 
+@entry()
 def hscore(*, features: Any, labels: Any, **_unused: Any) -> float:
     """Regularised H-score.
 

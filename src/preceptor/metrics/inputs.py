@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,13 +10,16 @@ import torch
 
 from preceptor.core import PreceptorError
 
+LARGEST_SINGLE, SMALLEST_SINGLE = 1e12, 1e-12  # sums of squares beyond are no float32
+
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
 def as_matrix(values: Any, name: str, *, rows: int | None = None, columns: int | None = None) -> Array:
     """A finite (rows, columns) float32 or float64 array of `values`, without a copy where none is needed.
 
-    float32 and float64 stay what they are, half precisions become float32, integers float64.
+    float32 and float64 stay what they are, half precisions become float32, integers float64. So does float32 of a
+    size whose squares and products leave its range.
 
     Args:
         values: numpy array, torch tensor (any device, with or without gradient) or nested lists.
@@ -31,13 +35,46 @@ def as_matrix(values: Any, name: str, *, rows: int | None = None, columns: int |
     for axis, (expected, word) in enumerate(((rows, "rows"), (columns, "columns"))):
         if expected is not None and array.shape[axis] != expected:
             raise PreceptorError(f"{name} has {array.shape[axis]} {word}; expected {expected}")
-    # The sum is a single cheap pass and finite only if every entry is, save for overflow: then look at each.
+    # Row sums are a single cheap pass and finite only if every entry is, save for overflow: then look at each.
     with np.errstate(over="ignore", invalid="ignore"):
-        total = (array @ np.ones(array.shape[1], dtype=array.dtype)).sum()
-    if not np.isfinite(total) and not np.isfinite(array).all():
+        largest = float(np.abs(array @ np.ones(array.shape[1], dtype=array.dtype)).max())
+    if not math.isfinite(largest) and not np.isfinite(array).all():
         bad = int((~np.isfinite(array)).any(axis=1).sum())
         raise PreceptorError(f"{name} has NaN or infinite values in {bad} of {len(array)} rows")
-    return array
+    small = (
+        0 < largest < SMALLEST_SINGLE and np.abs(array).max() < SMALLEST_SINGLE
+    )  # entries can cancel in a sum
+    return array.astype(np.float64, copy=False) if small or largest > LARGEST_SINGLE else array
+
+
+def as_centers(classifier: Any, centers: Any, *, columns: int, rows: int | None = None) -> Array:
+    """What stands for the teacher's classes, (C_T, d): stored centres, or else the rows of its last layer."""
+    if classifier is None and centers is None:
+        raise PreceptorError(
+            "neither classifier nor centers came; this metric needs one of them for the teacher's classes"
+        )
+    name, points = ("classifier", classifier) if centers is None else ("centers", centers)
+    return as_matrix(points, name, rows=rows, columns=columns)
+
+
+def as_tensor(array: Array) -> torch.Tensor:
+    """Torch's view of an array, or of a copy where it takes no such array: read-only, or read backwards."""
+    odd = any(stride < 0 or stride % array.itemsize for stride in array.strides)
+    return torch.from_numpy(array.copy() if odd or not array.flags.writeable else array)
+
+
+def check_positive(**settings: Any) -> None:
+    """Raise unless all of these settings are finite numbers above 0."""
+    for name, value in settings.items():
+        if not (isinstance(value, int | float | np.number) and 0 < value < math.inf):
+            raise PreceptorError(f"{name} is {value!r}; expected a finite number above 0")
+
+
+def check_count(smallest: int, **settings: Any) -> None:
+    """Raise unless all of these settings are whole numbers of at least `smallest`."""
+    for name, value in settings.items():
+        if not (isinstance(value, int | np.integer) and value >= smallest):
+            raise PreceptorError(f"{name} is {value!r}; expected a whole number, at least {smallest}")
 
 
 def as_labels(labels: Any, samples: int) -> Array:
@@ -47,12 +84,12 @@ def as_labels(labels: Any, samples: int) -> Array:
         raise PreceptorError(
             f"labels have shape {array.shape}; expected ({samples},), one for each row of features"
         )
-    if array.dtype.kind == "f" and (array == np.floor(array)).all():
-        array = array.astype(np.int64)
-    if array.dtype.kind not in "iu":
+    if array.dtype.kind not in "iu" and not (array.dtype.kind == "f" and (array == np.floor(array)).all()):
         raise PreceptorError(f"labels are of type {array.dtype}; expected whole numbers")
-    if array.min() < 0:
-        raise PreceptorError(f"labels go down to {array.min()}; expected class indices from 0 on")
+    if array.min() < 0 or array.max() >= 2**63:
+        raise PreceptorError(
+            f"labels go from {array.min()} to {array.max()}; expected class indices from 0 on"
+        )
     return array.astype(np.int64, copy=False)
 
 

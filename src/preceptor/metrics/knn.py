@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from preceptor.core import PreceptorError
-from preceptor.metrics.inputs import Array, as_matrix, compact_labels
+from preceptor.metrics.entry import entry
+from preceptor.metrics.inputs import Array, as_matrix, check_count, compact_labels
 from preceptor.metrics.sampling import stratified_rows
 from preceptor.metrics.scatter import Scatter, scatter
 
@@ -17,6 +18,7 @@ QUERIES = 512  # at a time, at most
 ENTRIES = 2**25  # of the distances of the queries at a time: 128 MB
 
 
+@entry()
 def knn(
     *, features: Any, labels: Any, neighbors: int = 5, max_queries: int | None = 1000, **_unused: Any
 ) -> float:
@@ -37,8 +39,7 @@ def knn(
         neighbors: how many vote; at most N - 1 do.
         max_queries: how many samples are asked at most.
     """
-    if neighbors < 1:
-        raise PreceptorError(f"neighbors is {neighbors}; expected at least 1")
+    check_count(1, neighbors=neighbors, **({} if max_queries is None else {"max_queries": max_queries}))
     features = as_matrix(features, "features")
     if len(features) < 2:
         raise PreceptorError("features has 1 row; leave-one-out neighbours need at least 2 samples")

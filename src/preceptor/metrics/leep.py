@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from preceptor.metrics.inputs import Array, as_matrix, class_sums, compact_labels
+from preceptor.metrics.entry import entry
+from preceptor.metrics.inputs import Array, as_matrix, as_tensor, class_sums, compact_labels
 
 
+@entry()
 def leep(*, logits: Any, labels: Any, **_unused: Any) -> float:
     """Nguyen, Hassner, Seeger and Archambeau, LEEP: a new measure to evaluate transferability, ICML 2020.
 
@@ -27,7 +29,7 @@ def leep(*, logits: Any, labels: Any, **_unused: Any) -> float:
     """
     logits = as_matrix(logits, "logits")
     indices, classes = compact_labels(labels, len(logits))
-    probabilities = torch.softmax(torch.from_numpy(logits), dim=1).numpy()
+    probabilities = torch.softmax(as_tensor(logits), dim=1).numpy()
     return log_expected_prediction(probabilities, indices, classes)
 
 

@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from preceptor.metrics.entry import entry
 from preceptor.metrics.inputs import as_matrix, compact_labels
 from preceptor.metrics.scatter import scatter
 
 
+@entry()
 def lfc(*, features: Any, labels: Any, **_unused: Any) -> float:
     """Label-feature correlation.
 

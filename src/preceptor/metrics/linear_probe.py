@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from preceptor.metrics.inputs import Array
+from preceptor.metrics.inputs import Array, as_tensor
 from preceptor.metrics.lbfgs import Solution, minimize
 from preceptor.metrics.problem import Preconditioner, Problem
 from preceptor.metrics.scatter import Scatter
@@ -43,7 +43,8 @@ class Design:
     @property
     def gram(self) -> Tensor:
         """X^T X / N, (r, r)."""
-        return torch.from_numpy(self.moments.covariance).float().mul_(self.factor**2)
+        # In float64 first: the squares of large features are beyond float32.
+        return torch.from_numpy(self.moments.covariance).mul(self.factor**2).float()
 
     def preconditioner(self, strength: float) -> Preconditioner:
         """For fits on all or most of the rows; made once for all metrics."""
@@ -83,7 +84,7 @@ def fit_probe(
             this share of the loss. The distance itself is about a tenth of that.
         max_iterations: each costs two products of the features with a (d, C) matrix.
     """
-    own = torch.from_numpy(labels)[:, None]
+    own = as_tensor(labels)[:, None]
     penalty = 1 / (strength * len(design.values))
     problem = Problem((design.values,), own, design.sums, penalty, design.preconditioner(strength))
     return minimize(problem, tolerance, max_iterations)

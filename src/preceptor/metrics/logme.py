@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from preceptor.metrics.entry import entry
 from preceptor.metrics.inputs import Array, as_matrix, compact_labels
 from preceptor.metrics.spectrum import Spectrum, spectrum
 
@@ -13,6 +14,7 @@ LARGEST_PRECISION = 1e6  # of the noise on the one-hot labels: a standard deviat
 _GRID = 97
 
 
+@entry()
 def logme(*, features: Any, labels: Any, **_unused: Any) -> float:
     """You et al., LogME: practical assessment of pre-trained models for transfer learning, ICML 2021.
 

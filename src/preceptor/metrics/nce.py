@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from preceptor.metrics.entry import entry
 from preceptor.metrics.inputs import Array, as_matrix, compact_labels
 
 
+@entry()
 def nce(*, logits: Any, labels: Any, **_unused: Any) -> float:
     """Tran, Nguyen and Hassner, Transferability and hardness of supervised classification tasks, ICCV 2019.
 

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from preceptor.core import PreceptorError
-from preceptor.metrics.inputs import Array, as_matrix, compact_labels
+from preceptor.metrics.entry import entry
+from preceptor.metrics.inputs import Array, as_matrix, check_count, compact_labels
 from preceptor.metrics.leep import log_expected_prediction
 from preceptor.metrics.scatter import scatter
 
@@ -23,6 +23,7 @@ TOLERANCE = 1e-3  # change of the mean log-likelihood at which the iterations st
 NOTHING = math.exp(-60)  # a probability; denormal numbers in its place would slow every product down
 
 
+@entry()
 def nleep(
     *, features: Any, labels: Any, components_per_class: int = 5, max_iterations: int = 10, **_unused: Any
 ) -> float:
@@ -44,11 +45,7 @@ def nleep(
         components_per_class: Gaussians for each class of the task.
         max_iterations: EM steps at most.
     """
-    if components_per_class < 1 or max_iterations < 1:
-        raise PreceptorError(
-            f"components_per_class is {components_per_class} and max_iterations {max_iterations}; "
-            f"expected at least 1 of both"
-        )
+    check_count(1, components_per_class=components_per_class, max_iterations=max_iterations)
     features = as_matrix(features, "features")
     indices, classes = compact_labels(labels, len(features))
     values, moments = scatter(features, indices, classes)

@@ -8,19 +8,28 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from preceptor.core import PreceptorError
-from preceptor.metrics.inputs import Array, as_matrix, compact_labels
+from preceptor.metrics.entry import entry
+from preceptor.metrics.inputs import (
+    Array,
+    as_centers,
+    as_matrix,
+    as_tensor,
+    check_count,
+    check_positive,
+    compact_labels,
+)
 from preceptor.metrics.nce import negative_conditional_entropy
 from preceptor.metrics.sampling import stratified_rows
 from preceptor.metrics.scatter import membership, row_hashes
 from preceptor.ot import sinkhorn, unit_rows
 
 
+@entry()
 def otce(
     *,
     features: Any,
     labels: Any,
-    classifier: Any,
+    classifier: Any = None,
     centers: Any = None,
     epsilon: float = 0.1,
     distance_weight: float = 1.0,
@@ -46,7 +55,7 @@ def otce(
     Args:
         features: (N, d) of the teacher.
         labels: (N,) class indices of the task.
-        classifier: (C_T, d) rows of the teacher's last layer; may be None where `centers` are given.
+        classifier: (C_T, d) rows of the teacher's last layer; may be left out where `centers` are given.
         centers: (C_T, d) stored class centres of the source data, which are taken first.
         epsilon: strength of the entropic term; squared distances on the sphere go from 0 to 4.
         distance_weight: of the transport cost.
@@ -54,14 +63,11 @@ def otce(
         tolerance: share of the mass that the plan may leave in the wrong place; the last percent takes most
             of the iterations and moves the score by less than that.
     """
+    check_positive(epsilon=epsilon, tolerance=tolerance)
+    check_count(1, max_samples=max_samples)
     features = as_matrix(features, "features")
     every, classes = compact_labels(labels, len(features))
-    if classifier is None and centers is None:
-        raise PreceptorError(
-            "neither classifier nor centers came; otce needs one of them for the source classes"
-        )
-    name, source = ("classifier", classifier) if centers is None else ("centers", centers)
-    source = as_matrix(source, name, columns=features.shape[1])
+    source = as_centers(classifier, centers, columns=features.shape[1])
     kind = np.result_type(source, features)  # rounding moves squared distances on the sphere by 1e-6 at most
     hashes = row_hashes(features)
     rows = stratified_rows(hashes, every, classes, max_samples)
@@ -70,7 +76,7 @@ def otce(
     indices = every[rows]
     shares = np.bincount(every) / len(every)
     mass = (shares / np.bincount(indices))[indices]  # each class keeps its share of the whole
-    plan, distance = _transport(torch.from_numpy(source), torch.from_numpy(target), mass, epsilon, tolerance)
+    plan, distance = _transport(as_tensor(source), as_tensor(target), mass, epsilon, tolerance)
     joint = membership(indices, classes) @ plan.T  # (C, C_T)
     return negative_conditional_entropy(joint) - distance_weight * distance
 

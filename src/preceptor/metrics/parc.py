@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from preceptor.core import PreceptorError
-from preceptor.metrics.inputs import Array, as_matrix, compact_labels
+from preceptor.metrics.entry import entry
+from preceptor.metrics.inputs import Array, as_matrix, check_count, compact_labels
 from preceptor.metrics.sampling import stratified_rows
 from preceptor.metrics.scatter import row_hashes
 
 
+@entry()
 def parc(*, features: Any, labels: Any, max_samples: int = 500, **_unused: Any) -> float:
     """Pairwise annotation representation comparison.
 
@@ -33,8 +34,7 @@ def parc(*, features: Any, labels: Any, max_samples: int = 500, **_unused: Any) 
         labels: (N,) class indices of the task.
         max_samples: how many samples are compared at most, about.
     """
-    if max_samples < 2:
-        raise PreceptorError(f"max_samples is {max_samples}; expected at least 2, a pair")
+    check_count(2, max_samples=max_samples)  # a pair
     features = as_matrix(features, "features")
     indices, classes = compact_labels(labels, len(features))
     rows = stratified_rows(row_hashes(features), indices, classes, max_samples)

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from preceptor.core import PreceptorError
-from preceptor.metrics.inputs import Array, as_matrix, compact_labels
+from preceptor.metrics.entry import entry
+from preceptor.metrics.inputs import Array, as_matrix, check_count, check_positive, compact_labels
 from preceptor.metrics.lbfgs import minimize_together
 from preceptor.metrics.linear_algebra import product
 from preceptor.metrics.linear_probe import STRENGTH, Design, prepare
@@ -22,6 +22,7 @@ TOGETHER = 8  # folds that are fitted at a time, at most: wide products are fast
 ENTRIES = 2**24  # of the logits of the folds at a time: 64 MB
 
 
+@entry()
 def probe(
     *,
     features: Any,
@@ -51,8 +52,8 @@ def probe(
             noise; 100 to 3,000 samples, N < d among them) 0.05 left the accuracy within 2.4 points of a
             converged fit's, 0.8 in the root mean square; 0.005 within 0.6 points.
     """
-    if folds < 2:
-        raise PreceptorError(f"folds is {folds}; expected 2 or more")
+    check_count(2, folds=folds)
+    check_positive(strength=strength, tolerance=tolerance)
     features = as_matrix(features, "features")
     indices, classes = compact_labels(labels, len(features))
     values, moments = scatter(features, indices, classes)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from preceptor.metrics.entry import entry
 from preceptor.metrics.inputs import Array, as_matrix, compact_labels
 from preceptor.metrics.linear_algebra import Cholesky
 from preceptor.metrics.scatter import BLOCK, Scatter, largest_eigenvalue, membership, scatter, working_type
@@ -18,6 +19,7 @@ SCORED = 512  # rows scored at a time; small enough for their centred copy to st
 SMALLEST_SINGLE = 1e-6  # of the largest eigenvalue, where products are taken in float32
 
 
+@entry()
 def sfda(*, features: Any, labels: Any, **_unused: Any) -> float:
     """Self-challenging Fisher discriminant analysis.
 

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from preceptor.core import PreceptorError
 from preceptor.metrics.class_costs import paired_classes
-from preceptor.metrics.inputs import Array, as_matrix
+from preceptor.metrics.entry import entry
+from preceptor.metrics.inputs import Array, as_matrix, as_tensor, check_positive
 from preceptor.metrics.linear_probe import STRENGTH, fit_probe, prepare
 from preceptor.metrics.scatter import scatter
 from preceptor.ot import SinkhornWarning
@@ -42,7 +43,6 @@ class Assessment:
     plan: Array  # (C_T, C_S) mean of the N transport plans; it sums to 1
     converged: float  # share of the N problems that reached the tolerance
     probe_accuracy: float | None  # on the samples the probe was fitted to; None where a student was given
-    probe_loss: float | None
 
     def pairs(
         self, teacher_classes: Sequence[str], student_classes: Sequence[str], top: int | None = 10
@@ -68,17 +68,7 @@ class Assessment:
         return tuple(sorted(found, key=lambda pair: -pair.share)[:top])
 
 
-def sinkhorn(*, features: Any, labels: Any, logits: Any, classifier: Any, **options: Any) -> float:
-    """Minus the mean Sinkhorn distance between teacher and probe, Eq. (24) with Approximation II, Alg. 4.
-
-    The number is the entropic value `<T, M> - epsilon H(T)`, negated. Options are those of
-    `sinkhorn_assessment`, which gives the parts as well.
-    """
-    return sinkhorn_assessment(
-        features=features, labels=labels, logits=logits, classifier=classifier, **options
-    ).score
-
-
+@entry(paired_classes)
 def sinkhorn_assessment(
     *,
     epsilon: float = EPSILON,
@@ -98,16 +88,17 @@ def sinkhorn_assessment(
             by a tenth of a percent or so.
         tolerance: L1 marginal error of the plans. The value is off by less than its square in practice, being
             stationary at the solution.
-        **teacher: `features`, `labels`, `logits`, `classifier` and what else `paired_classes` takes.
+        **teacher: `features`, `labels`, `logits`, `classifier` or `centers`, and what else `paired_classes` takes.
     """
+    check_positive(strength=strength, probe_tolerance=probe_tolerance)
     features, logits, labels, classes, cost = paired_classes(**teacher)
     values, moments = scatter(features, labels, classes)
     probe = fit_probe(prepare(values, moments), labels, strength=strength, tolerance=probe_tolerance)
     parts = _transport(logits, probe.logits.numpy(), cost, epsilon, temperature, tolerance)
-    accuracy = float((probe.logits.argmax(dim=1).numpy() == labels).mean())
-    return Assessment(*parts, accuracy, probe.loss)
+    return Assessment(*parts, float((probe.logits.argmax(dim=1).numpy() == labels).mean()))
 
 
+@entry(paired_classes)
 def sinkhorn_between(
     *,
     student_logits: Any,
@@ -127,46 +118,42 @@ def sinkhorn_between(
     given = paired_classes(student_classes=names, **teacher)
     student_logits = as_matrix(student_logits, "student_logits", rows=len(given.features))
     parts = _transport(given.logits, student_logits, given.cost, epsilon, temperature, tolerance)
-    return Assessment(*parts, None, None)
+    return Assessment(*parts, None)
 
 
-def sinkhorn_single(
-    *, features: Any, labels: Any, logits: Any, classifier: Any, student_logits: Any, **options: Any
+@entry(sinkhorn_assessment)
+def sinkhorn(
+    *, features: Any, labels: Any, logits: Any, classifier: Any = None, centers: Any = None, **options: Any
 ) -> float:
+    """Minus the mean Sinkhorn distance between teacher and probe, Eq. (24) with Approximation II, Alg. 4.
+
+    The number is the entropic value `<T, M> - epsilon H(T)`, negated. Options are those of
+    `sinkhorn_assessment`, which gives the parts as well. Of `classifier` and `centers` one will do.
+    """
+    teacher = {"features": features, "labels": labels, "logits": logits}
+    return sinkhorn_assessment(**teacher, classifier=classifier, centers=centers, **options).score
+
+
+@entry(sinkhorn_between)
+def sinkhorn_single(*, features: Any, labels: Any, logits: Any, student_logits: Any, **options: Any) -> float:
     """Approximation I: `student_logits` of one student, trained without any teacher, for all teachers."""
-    return _score_between(features, labels, logits, classifier, student_logits, options)
+    given = {"features": features, "labels": labels, "logits": logits, "student_logits": student_logits}
+    return sinkhorn_between(**given, **options).score
 
 
-def sinkhorn_exact(
-    *, features: Any, labels: Any, logits: Any, classifier: Any, student_logits: Any, **options: Any
-) -> float:
+@entry(sinkhorn_between)
+def sinkhorn_exact(*, features: Any, labels: Any, logits: Any, student_logits: Any, **options: Any) -> float:
     """Eq. (24): `student_logits` of a student that was distilled from this very teacher."""
-    return _score_between(features, labels, logits, classifier, student_logits, options)
-
-
-def _score_between(
-    features: Any, labels: Any, logits: Any, classifier: Any, student_logits: Any, options: dict[str, Any]
-) -> float:
-    return sinkhorn_between(
-        features=features,
-        labels=labels,
-        logits=logits,
-        classifier=classifier,
-        student_logits=student_logits,
-        **options,
-    ).score
+    given = {"features": features, "labels": labels, "logits": logits, "student_logits": student_logits}
+    return sinkhorn_between(**given, **options).score
 
 
 def _transport(
     logits: Array, student_logits: Array, cost: Tensor, epsilon: float, temperature: float, tolerance: float
 ) -> tuple[float, Array, float, Array, Array, float]:
     """Score, values, mean transport cost, M, mean plan and the share that converged."""
-    if not temperature > 0:
-        raise PreceptorError(f"temperature is {temperature}; expected a positive number")
-    p, q = (
-        torch.softmax(torch.from_numpy(each).float() / temperature, dim=1)
-        for each in (logits, student_logits)
-    )
+    check_positive(epsilon=epsilon, temperature=temperature, tolerance=tolerance)
+    p, q = (torch.softmax(as_tensor(each).float() / temperature, dim=1) for each in (logits, student_logits))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SinkhornWarning)  # `converged` says it, for each assessment
         result = solve(p, q, cost.float(), epsilon=epsilon, tolerance=tolerance)

@@ -9,14 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from preceptor.core import PreceptorError
-from preceptor.metrics.inputs import Array, as_matrix, compact_labels
+from preceptor.metrics.entry import entry
+from preceptor.metrics.inputs import Array, as_matrix, check_positive, compact_labels
 from preceptor.metrics.linear_algebra import Cholesky
 from preceptor.metrics.scatter import Scatter, scatter, working_type
 
 BATCH_ENTRIES = 4_000_000  # of a padded batch of classes: 32 MB
 
 
+@entry()
 def transrate(
     *, features: Any, labels: Any, epsilon: float = 1e-4, normalize: bool = True, **_unused: Any
 ) -> float:
@@ -37,8 +38,7 @@ def transrate(
         epsilon: the distortion, the paper's 1e-4.
         normalize: take the scale of the features out.
     """
-    if not epsilon > 0:
-        raise PreceptorError(f"epsilon is {epsilon}; expected a positive distortion such as 1e-4")
+    check_positive(epsilon=epsilon)
     features = as_matrix(features, "features")
     indices, classes = compact_labels(labels, len(features))
     values, moments = scatter(features, indices, classes)
