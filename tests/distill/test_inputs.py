@@ -105,3 +105,14 @@ def test_pixel_statistics_are_exact() -> None:
 def test_a_seed_below_0_is_refused_in_a_sentence() -> None:
     with pytest.raises(PreceptorError, match="seed -1 came; expected a whole number of 0 or more"):
         train(vector_task(), mixup=1.0, seed=-1, **QUICK)
+
+
+def test_pixels_are_scaled_as_the_loader_does_and_other_integers_refused() -> None:
+    pixels = torch.randint(0, 256, (3, 1, 4, 4), dtype=torch.uint8)
+    normalise = Normalise(InputSpec((1, 4, 4), (0.25,), (0.5,)))
+    torch.testing.assert_close(normalise(pixels), (pixels.float() / 255 - 0.25) / 0.5, rtol=0, atol=0)
+    with pytest.raises(PreceptorError, match=r"inputs of torch.int64 came; floats in \[0, 1\] or uint8 were"):
+        normalise(pixels.long())
+    vectors = Normalise(InputSpec((2,), (0.0, 0.0), (1.0, 1.0)))
+    with pytest.raises(PreceptorError, match=r"inputs of torch.uint8 came; floats were expected"):
+        vectors(torch.zeros(3, 2, dtype=torch.uint8))

@@ -85,7 +85,7 @@ def test_a_finished_run_is_read_and_not_trained_again(tmp_path: Path) -> None:
 
 def test_a_run_is_not_overwritten(tmp_path: Path) -> None:
     train(vector_task(), student="mlp-4", epochs=1, out=tmp_path / "a")
-    with pytest.raises(PreceptorError, match="already holds a run; pass --resume"):
+    with pytest.raises(PreceptorError, match=r"already holds a run; pass resume=True \(--resume\)"):
         train(vector_task(), student="mlp-4", epochs=1, out=tmp_path / "a")
 
 

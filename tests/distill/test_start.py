@@ -139,6 +139,7 @@ def test_other_kinds_of_inputs_and_other_sizes_are_told_apart(tmp_path: Path) ->
     pixels = torch.randint(256, (8, 3, 32, 32), dtype=torch.uint8).numpy()
     task = Task.from_arrays(pixels, [0, 1] * 4, pixels, [0, 1] * 4, ["a", "b"])
     with pytest.raises(
-        PreceptorError, match=r"has no pos_embed of its shape; .* image size \(--image-size 160\)"
+        PreceptorError,
+        match=r"has no pos_embed of its shape; .* image size: image_size=160 \(--image-size 160\)",
     ):
         train(task, student="timm:test_vit", start_from=f"{tmp_path}/t", **STILL)

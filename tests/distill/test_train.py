@@ -36,7 +36,7 @@ def test_it_learns_and_writes_the_run_folder(tmp_path: Path) -> None:
     assert config["mean"] == pytest.approx([pixels.mean().item()])
     assert config["std"] == pytest.approx([pixels.std(correction=0).item()])
     stored = json.loads((tmp_path / "run/result.json").read_text())
-    assert stored["accuracy"] == result.accuracy
+    assert (stored["accuracy"], stored["schema_version"]) == (result.accuracy, 1)
     assert sum(map(sum, stored["confusion"])) == 40
     assert stored["per_class_accuracy"].keys() == set("abcd")
     losses = [record["loss"] for record in RunFolder(tmp_path / "run").read_log()]

@@ -12,20 +12,23 @@ import torch
 from torch import Tensor
 
 from preceptor.core import PreceptorError
+from preceptor.data.subsets import check_seed
 from preceptor.devices import resolve_device
 from preceptor.files import explain
+from preceptor.models import SEEDS
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
-else:
-    try:
-        from lightning_fabric import Fabric
-    except ModuleNotFoundError:  # the same library inside the `lightning` package
-        from lightning.fabric import Fabric
 
 
 def make_fabric(device: str, precision: Any) -> Fabric:
     """A launched Fabric: on the processes that torchrun started, or on this one."""
+    # Imported here: it takes seconds, and most of what looks at devices trains nothing.
+    try:
+        from lightning_fabric import Fabric
+    except ModuleNotFoundError:  # the same library inside the `lightning` package
+        from lightning.fabric import Fabric  # type: ignore[assignment]
+
     chosen = resolve_device(device)
     accelerator = {"cuda": "cuda", "mps": "mps"}.get(chosen.type, "cpu")
     processes = int(os.environ.get("WORLD_SIZE", "1"))
@@ -130,10 +133,22 @@ def sum_gradients(fabric: Fabric, parameters: list[torch.nn.Parameter]) -> None:
 
 def seed_step(seed: int, step: int, rank: int, device: torch.device) -> None:
     """Set torch's generators from (seed, step, rank), so that dropout goes on the same after a resumption."""
-    value = hash_seed(seed, step, rank)
+    set_generators(hash_seed(seed, step, rank), device)
+
+
+def set_generators(value: int, device: torch.device) -> None:
+    """Set torch's generators on the CPU and on this device; those of other devices are the caller's."""
     torch.default_generator.manual_seed(value)
     if device.type == "cuda":
         torch.cuda.default_generators[device.index or 0].manual_seed(value)
+
+
+def plain_seed(seed: int) -> int:
+    """The seed as a plain number, once it is one that every generator takes."""
+    check_seed(seed)
+    if seed >= SEEDS:
+        raise PreceptorError(f"seed {seed} came; expected a whole number below 2**63")
+    return int(seed)
 
 
 def hash_seed(*numbers: int) -> int:

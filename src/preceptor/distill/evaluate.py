@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from preceptor.core import PreceptorError
-from preceptor.distill.devices import Fabric, sum_over_processes
+from preceptor.distill.devices import sum_over_processes
 from preceptor.ot import class_centers
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 
 @dataclass(frozen=True)

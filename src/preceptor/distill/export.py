@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from preceptor.core import PreceptorError
+from preceptor.defaults import own_defaults
 from preceptor.distill.saved_run import SavedRun, load_run
 from preceptor.files import check_can_write, write_atomically
 from preceptor.zoo import Preprocessing
@@ -54,6 +55,7 @@ class _Deployed(nn.Module):
         return self.network(self.normalise(images))
 
 
+@own_defaults()
 def export(
     run: str | os.PathLike[str] | SavedRun, file: str | os.PathLike[str], *, opset: int = OPSET
 ) -> Export:
@@ -117,7 +119,7 @@ def _onnx_bytes(network: nn.Module, images: Tensor, saved: SavedRun, opset: int)
     found = next(entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx"))
     if found != opset:  # torch's exporter leaves the graph as it was where it cannot convert
         raise PreceptorError(
-            f"opset {opset} cannot be written for this network, only {found}; pass --opset {found}"
+            f"opset {opset} cannot be written for this network, only {found}; pass opset={found} (--opset {found})"
         )
     seen = Preprocessing.for_size(saved.spec.shape)  # no mean and deviation: the graph normalises
     teacher = {"classes": saved.classes, "preprocessing": seen.model_dump(mode="json")}

@@ -32,7 +32,7 @@ class Fitting:
     def of(cls, chosen: Settings, student: str, task: Task, special: bool = False) -> Self:
         """Build the student once: a name or a size that will not do is told here."""
         shape = input_shape(task.train, task.kind, chosen.recipe.image_size)
-        network = build(student, len(task.classes), shape)  # type: ignore[arg-type]
+        network = build(student, len(task.classes), shape, seed=0)  # type: ignore[arg-type]
         seen = shapes(network.outputs, torch.zeros((2, *shape)), network)
         return cls(chosen.method, task, seen, special)
 

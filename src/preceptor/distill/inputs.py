@@ -142,10 +142,25 @@ class Normalise(torch.nn.Module):
         self.sides = spec.shape[1:]  # () for vectors
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Normalised inputs (B, C, H, W) of the network's size, or vectors (B, d)."""
+        """Normalised inputs of the network's size.
+
+        Args:
+            inputs: (B, C, H, W), floats in [0, 1] or uint8; or vectors (B, d) of floats.
+        """
+        if not inputs.is_floating_point():
+            inputs = self._scaled(inputs)
         if inputs.shape[2:] != self.sides:
             inputs = F.interpolate(inputs, self.sides, mode="bilinear", antialias=True)
         return (inputs - self.mean) / self.std
+
+    def _scaled(self, pixels: Tensor) -> Tensor:
+        """Pixels as the loader gives them: in [0, 1]."""
+        if pixels.dtype != torch.uint8 or not self.sides:
+            expected = "floats in [0, 1] or uint8" if self.sides else "floats"
+            raise PreceptorError(
+                f"inputs of {pixels.dtype} came; {expected} were expected: convert them (inputs.float())"
+            )
+        return pixels.float() / 255
 
 
 def label_distribution(labels: Tensor, num_classes: int, smoothing: float, labelled: float = 1.0) -> Tensor:

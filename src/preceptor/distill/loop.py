@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from preceptor.distill.checkpoint import Checkpoint, load_optimizer, optimizer_tensors
-from preceptor.distill.devices import Fabric, on_first_process, seed_step
+from preceptor.distill.devices import on_first_process, seed_step
 from preceptor.distill.evaluate import evaluate
 from preceptor.distill.graph import GraphedStep
 from preceptor.distill.inputs import Normalise, mixup_share
@@ -21,6 +21,9 @@ from preceptor.distill.progress import Reporter
 from preceptor.distill.recipe import Recipe, learning_rate
 from preceptor.distill.run_folder import RunFolder
 from preceptor.distill.step import StepInputs, TrainingStep
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 _CHECKPOINT_SECONDS = 10.0  # an epoch's end writes a checkpoint, but not more often than this
 
@@ -81,6 +84,10 @@ class Loop:
             while self.epoch < self.job.recipe.epochs and not self.stopped:
                 self._run_epoch()
                 self._finish_epoch()
+        except Exception:
+            if self.job.folder is not None and self.job.fabric.is_global_zero:
+                self.job.folder.forget()
+            raise
         finally:
             if reporter is not None:
                 reporter.close()

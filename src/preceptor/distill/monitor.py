@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from preceptor.core import PreceptorError
-from preceptor.distill.devices import Fabric, sum_over_processes
+from preceptor.distill.devices import sum_over_processes
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 CHECK_EVERY = 50  # steps between two looks at the device; each look waits for it
 _DIVERGED = 1e10  # a loss term beyond this is as lost as NaN

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -14,13 +14,16 @@ from preceptor.core import ModelOutput, Outputs, PreceptorError
 from preceptor.data.loader import Loader
 from preceptor.data.split import Split
 from preceptor.data.task import Task
-from preceptor.distill.devices import Fabric, hash_seed
+from preceptor.distill.devices import hash_seed, set_generators
 from preceptor.distill.inputs import InputSpec, Normalise
 from preceptor.distill.losses import METHODS, Context, Method
 from preceptor.distill.losses.table import default_options
-from preceptor.distill.recipe import RECIPE_FIELDS, Recipe, check_kind, resolve_recipe
-from preceptor.distill.teacher_side import TeacherSide
+from preceptor.distill.recipe import RECIPE_FIELDS, Recipe, check_kind, plain_numbers, resolve_recipe
+from preceptor.distill.teacher_side import TeacherSide, check_precision, checked_output
 from preceptor.models import build
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 EVALUATION_BATCH = 512
 ABOVE_ZERO = ("temperature", "epsilon", "tolerance", "max_iterations", "queue_size", "width")  # ends of names
@@ -45,6 +48,7 @@ def settings(
     resolved = resolve_recipe(recipe, overrides)
     if kind == "vectors" and "augment" not in overrides:
         resolved = replace(resolved, augment=None)  # a preset's augmentation is for images
+    options = plain_numbers({**resolved.method_options.get(chosen.name, {}), **options})
     known = default_options(chosen)
     unknown = sorted(options.keys() - known.keys())
     if unknown:
@@ -55,18 +59,28 @@ def settings(
             f"({', '.join(sorted(known)) or 'it has none'}){hint}"
         )
     _check_values(chosen, options)
-    return Settings(resolved, chosen, {**resolved.method_options.get(chosen.name, {}), **options})
+    return Settings(resolved, chosen, options)
 
 
 def method_class(method: str | type[Method]) -> type[Method]:
     """The method by name, or a class of your own."""
-    if not isinstance(method, str):
-        return method
-    if method not in METHODS:
-        near = difflib.get_close_matches(method, METHODS, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise PreceptorError(f"method {method!r} is unknown; expected one of {', '.join(METHODS)}{hint}")
-    return METHODS[method]
+    if isinstance(method, str):
+        if method not in METHODS:
+            raise unknown_method(method, METHODS)
+        return METHODS[method]
+    if not isinstance(method, type) or not issubclass(method, Method):
+        raise PreceptorError(f"method {method!r} came; a name or a subclass of Method was expected")
+    if not isinstance(getattr(method, "name", None), str):
+        raise PreceptorError(f'{method.__name__} has no name; give the class one, such as name = "mine"')
+    return method
+
+
+def unknown_method(method: str, known: Iterable[str]) -> PreceptorError:
+    """The error of a name that is no method's."""
+    names = sorted(known)
+    near = difflib.get_close_matches(method, names, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return PreceptorError(f"method {method!r} is unknown; expected one of {', '.join(names)}{hint}")
 
 
 def _check_values(method: type[Method], options: Mapping[str, Any]) -> None:
@@ -120,11 +134,20 @@ def make_student(student: str | nn.Module, task: Task, spec: InputSpec, seed: in
     """Build the student by name, or check the one that came; a module is trained in place."""
     if isinstance(student, str):
         return build(student, len(task.classes), spec.network_shape, seed=seed)
-    if not callable(getattr(student, "outputs", None)):
+    if isinstance(student, type):
+        raise PreceptorError(
+            f"the class {student.__name__} came as student; give a module: {student.__name__}(…)"
+        )
+    if not isinstance(student, nn.Module) or not callable(getattr(student, "outputs", None)):
         raise PreceptorError(
             f"the student {type(student).__name__} has no outputs(); give an architecture's name or a module "
             "whose outputs(x) returns a ModelOutput (maps, features, logits)"
         )
+    if not any(parameter.requires_grad for parameter in student.parameters()):
+        raise PreceptorError(
+            f"the student {type(student).__name__} has no parameter that may be trained; call requires_grad_() on it"
+        )
+    check_precision("student", student)
     return student
 
 
@@ -135,7 +158,7 @@ def shapes(outputs: Callable[[Tensor], ModelOutput], images: Tensor, network: nn
     network.eval()
     shape = outputs(images)
     network.train(was_training)
-    return shape
+    return checked_output(shape, network)
 
 
 def make_context(
@@ -155,7 +178,7 @@ def make_context(
             f"the student has {student_shape.logits.shape[1]} outputs and the task {len(task.classes)} "
             "classes; give a student with one output a class"
         )
-    teacher_shape = None if teacher is None else teacher.outputs(images)
+    teacher_shape = None if teacher is None else checked_output(teacher.outputs(images), teacher.module)
     names: tuple[str, ...] = ()
     if teacher is not None and teacher_shape is not None:
         names = teacher.classes(teacher_shape.logits.shape[1])
@@ -186,7 +209,18 @@ def make_method(
     outputs = None
     if teacher is not None:
         outputs = teacher.over(data.whole_loader(split), len(split))
+        _check_finite(*outputs)
         features, logits = (values.cpu().numpy() for values in outputs)
         context = replace(context, train_outputs=Outputs(features, logits, split.labels))
-    torch.manual_seed(hash_seed(context.seed, 0x4D))
+    set_generators(hash_seed(context.seed, 0x4D), data.fabric.device)
     return chosen.method(context, **chosen.options).to(data.fabric.device), outputs
+
+
+def _check_finite(features: Tensor, logits: Tensor) -> None:
+    """A loss of such outputs would look like a training that diverged."""
+    bad = ~(features.isfinite().all(dim=1) & logits.isfinite().all(dim=1))  # (N,)
+    if bad.any():
+        raise PreceptorError(
+            f"the teacher's features or logits are NaN or infinite for {int(bad.sum())} of {len(bad)} training "
+            "samples; check its weights and how it normalises its inputs, or take another teacher"
+        )

@@ -90,7 +90,7 @@ def _writer(folder: Path) -> Any:
         from torch.utils.tensorboard import SummaryWriter
     except ModuleNotFoundError as error:
         raise PreceptorError(
-            f"--tensorboard needs a package that is not installed ({error.name}); "
+            f"tensorboard (--tensorboard) needs a package that is not installed ({error.name}); "
             "install preceptor[tensorboard] or leave it out: log.jsonl holds the same"
         ) from None
     return SummaryWriter(str(folder))

@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from numbers import Integral, Real
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+import numpy as np
+
 from preceptor.core import PreceptorError
 
 Optimizer = Literal["sgd", "adamw"]
@@ -87,6 +89,15 @@ RECIPES: dict[str, Recipe] = {
 RECIPE_FIELDS = frozenset(entry.name for entry in fields(Recipe))
 
 
+def plain_numbers(value: Any) -> Any:
+    """The same with numpy's numbers as Python's, which JSON can hold; also inside lists and settings by name."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        return {name: plain_numbers(entry) for name, entry in value.items()}
+    return type(value)(map(plain_numbers, value)) if type(value) in (list, tuple) else value
+
+
 def resolve_recipe(recipe: Recipe | str, overrides: Mapping[str, Any] | None = None) -> Recipe:
     """The recipe by name, or as given, with single settings changed and everything checked."""
     if isinstance(recipe, str):
@@ -95,11 +106,16 @@ def resolve_recipe(recipe: Recipe | str, overrides: Mapping[str, Any] | None = N
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise PreceptorError(f"recipe {recipe!r} is unknown; expected one of {', '.join(RECIPES)}{hint}")
         recipe = RECIPES[recipe]
+    if not isinstance(recipe, Recipe):
+        raise PreceptorError(
+            f"recipe {recipe!r} came; a name or a Recipe was expected, and single settings by themselves: epochs=10"
+        )
     if overrides:
         unknown = sorted(set(overrides) - RECIPE_FIELDS)
         if unknown:
             raise PreceptorError(f"a recipe has no setting {unknown}; it has {sorted(RECIPE_FIELDS)}")
         recipe = replace(recipe, **overrides)
+    recipe = replace(recipe, **{name: plain_numbers(getattr(recipe, name)) for name in RECIPE_FIELDS})
     _check(recipe)
     return recipe
 

@@ -68,6 +68,7 @@ class Result:
         """The content of result.json."""
         last = dict(self.history[-1]) if self.history else {}
         return {
+            "schema_version": 1,
             "accuracy": self.accuracy,
             "baseline_accuracy": self.baseline_accuracy,
             "below_baseline": self.below_baseline,

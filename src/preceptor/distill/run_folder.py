@@ -19,7 +19,7 @@ from torch import Tensor
 from preceptor.core import PreceptorError
 from preceptor.distill.checkpoint import Checkpoint, checkpoint_files, load_checkpoint, save_checkpoint
 from preceptor.distill.inputs import InputSpec
-from preceptor.files import check_can_write, remove_leftovers, write_atomically
+from preceptor.files import check_can_write, explain, remove_leftovers, write_atomically
 
 # What may differ between a run and its resumption without changing what is computed.
 _CIRCUMSTANCES = frozenset({"versions", "command", "commit", "created", "hardware", "processes"})
@@ -37,6 +37,14 @@ def parse_object(text: str | bytes, file: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise PreceptorError(f"{file} holds no JSON object; restore it or train again")
     return values
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder for a run, with those that it lies in."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise PreceptorError(explain(error)) from None
 
 
 class RunFolder:
@@ -65,13 +73,14 @@ class RunFolder:
         if self.exists:
             if not resume:
                 raise PreceptorError(
-                    f"{self.path} already holds a run; pass --resume to continue it or choose another folder"
+                    f"{self.path} already holds a run; pass resume=True (--resume) to continue it, or choose "
+                    "another folder"
                 )
             self._check_same(config)
             remove_leftovers(self.path)
             return self.read_config()
         with self.writing("config.json"):
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path)
             check_can_write(self.config_file)
         return config
 
@@ -79,6 +88,11 @@ class RunFolder:
         """Write config.json, with which a run begins; that of one that goes on stays as it is."""
         if not self.exists:
             self.write_config(config)
+
+    def forget(self) -> None:
+        """Take config.json away again where a run failed before it came to anything: the folder is free."""
+        if not self.log_size() and not checkpoint_files(self.checkpoints):
+            self.config_file.unlink(missing_ok=True)
 
     def write_config(self, config: Mapping[str, Any]) -> None:
         """Write config.json."""
@@ -168,7 +182,7 @@ class RunFolder:
         if not self.log_file.exists():
             return []
         lines = self.log_file.read_text(encoding="utf-8").split("\n")
-        return [json.loads(line) for line in lines[:-1]]
+        return [parse_object(line, self.log_file) for line in lines[:-1]]
 
     def save_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint; the one before it stays until this one is whole."""
@@ -198,7 +212,8 @@ class RunFolder:
         """The tensors of model.safetensors."""
         if not self.model_file.exists():
             raise PreceptorError(
-                f"{self.path} has no model.safetensors: the run is not finished; pass --resume to it"
+                f"{self.path} has no model.safetensors: the run is not finished; start the same again with "
+                "resume=True (--resume)"
             )
         try:
             return load_file(self.model_file)
@@ -227,7 +242,7 @@ class RunFolder:
                 raise
             raise PreceptorError(
                 f"the disk is full: {what} of {self.path} could not be written; {self.last_checkpoint()}; "
-                "free some space and start the same again with --resume (`preceptor demo` needs none)"
+                "free some space and start the same again with resume=True (--resume; `preceptor demo` needs none)"
             ) from error
 
 

@@ -17,6 +17,7 @@ from preceptor.data.images import decode, read_bytes
 from preceptor.data.loader import Loader
 from preceptor.data.split import ListStore, Split
 from preceptor.data.task import Task
+from preceptor.defaults import own_defaults
 from preceptor.distill.devices import resolve_device
 from preceptor.distill.evaluate import Evaluation
 from preceptor.distill.inputs import InputSpec, Normalise
@@ -44,6 +45,7 @@ class Prediction:
     probabilities: tuple[float, ...]
 
 
+@own_defaults()
 def load_run(path: str | os.PathLike[str]) -> SavedRun:
     """Build a run's network again and load its weights."""
     folder = RunFolder(path)
@@ -55,11 +57,12 @@ def load_run(path: str | os.PathLike[str]) -> SavedRun:
             "make it yourself and load model.safetensors into it"
         )
     spec = InputSpec(tuple(config["input_shape"]), tuple(config["mean"]), tuple(config["std"]))
-    network = build(arch, len(config["classes"]), spec.network_shape)
+    network = build(arch, len(config["classes"]), spec.network_shape, seed=0)
     network.load_state_dict(folder.read_model())
     return SavedRun(network.eval(), Normalise(spec), spec, tuple(config["classes"]), config)
 
 
+@own_defaults()
 @torch.no_grad()
 def predict(
     run: str | os.PathLike[str] | SavedRun, images: Sequence[str | os.PathLike[str]], *, batch_size: int = 64
@@ -103,6 +106,7 @@ def _ranked(path: str, shares: torch.Tensor, classes: tuple[str, ...]) -> Predic
     return Prediction(path, tuple(classes[place] for place in places.tolist()), tuple(values.tolist()))
 
 
+@own_defaults()
 @torch.no_grad()
 def split_probabilities(
     run: str | os.PathLike[str] | SavedRun, split: Split, *, device: str = "cpu", batch_size: int = 256

@@ -15,18 +15,20 @@ from torch import nn
 
 from preceptor.core import ModelOutput, PreceptorError
 from preceptor.data.task import Task
+from preceptor.defaults import own_defaults
 from preceptor.distill.inputs import InputSpec, input_spec
 from preceptor.distill.losses import METHODS, Method
-from preceptor.distill.prepare import Settings, make_student, settings, shapes
+from preceptor.distill.prepare import Settings, make_student, settings, shapes, unknown_method
 from preceptor.distill.recipe import RECIPE_FIELDS, Recipe, check_hint, resolve_recipe
 from preceptor.distill.result import Result
-from preceptor.distill.teacher_side import as_given
-from preceptor.distill.train import TeacherLike, train
+from preceptor.distill.teacher_side import TeacherLike, as_given
+from preceptor.distill.train import train
 from preceptor.models import build
 
 Out = str | os.PathLike[str] | None
 
 
+@own_defaults()
 def distill(
     student: str | nn.Module,
     task: Task | str | os.PathLike[str],
@@ -61,7 +63,7 @@ def distill(
         _check_own(method, options)
         return SCHEDULES[method](student, task, teacher, out, recipe=recipe, **options)
     if isinstance(method, str) and method not in METHODS:
-        raise _unknown(method)
+        raise unknown_method(method, {*METHODS, *SCHEDULES})
     return train(task, student=student, method=method, teacher=teacher, recipe=recipe, out=out, **options)
 
 
@@ -78,7 +80,7 @@ def check_call(method: str, recipe: Recipe | str, options: Mapping[str, Any], ki
         Recipe and method as the training that takes these options has them.
     """
     if method not in METHODS and method not in SCHEDULES:
-        raise _unknown(method)
+        raise unknown_method(method, {*METHODS, *SCHEDULES})
     own = _check_own(method, options) if method in SCHEDULES else frozenset()
     rest = {name: value for name, value in options.items() if name not in own}
     chosen = settings(_LAST_STAGE.get(method, method), recipe, rest, kind)
@@ -89,7 +91,7 @@ def check_call(method: str, recipe: Recipe | str, options: Mapping[str, Any], ki
 
 def _check_own(schedule: str, options: Mapping[str, Any]) -> frozenset[str]:
     """The names of the schedule's own options, once those that came are of the right kind."""
-    own = frozenset(inspect.signature(SCHEDULES[schedule]).parameters) - _OWN
+    own = frozenset(inspect.signature(SCHEDULES[schedule]).parameters) - _BY_STAGE
     for name, hint in get_type_hints(SCHEDULES[schedule]).items():
         if name in own and name in options:
             check_hint(name, options[name], hint)
@@ -101,11 +103,6 @@ def takes_no_unlabelled(schedule: str) -> PreceptorError:
     return PreceptorError(
         f"method {schedule} trains in stages, which take no unlabelled samples; leave them out"
     )
-
-
-def _unknown(method: str) -> PreceptorError:
-    known = sorted({*METHODS, *SCHEDULES})
-    return PreceptorError(f"method {method!r} is unknown; expected one of {', '.join(known)}")
 
 
 def ban(
@@ -191,7 +188,7 @@ def sftn(
     The teacher is trained anew on the student's task: `teacher_arch`, or the architecture of the given one.
     """
     shared = {**_shared(options), "seed": seed}
-    arch = teacher_arch or _architecture(teacher)
+    arch = teacher_arch or _architecture(teacher, options.get("trust_code", False))
     changes = {name: value for name, value in options.items() if name == "image_size"}
     spec = input_spec(task.train, task.kind, resolve_recipe(recipe, changes).image_size)
     raw = build(arch, len(task.classes), spec.network_shape, seed=seed + 1)
@@ -211,6 +208,7 @@ def sskd(
     teacher: TeacherLike | None,
     out: Out,
     *,
+    recipe: Recipe | str = "small",
     head_epochs: int | None = None,
     with_baseline: bool = False,
     **options: Any,
@@ -221,16 +219,15 @@ def sskd(
     student is thrown away. `head_epochs` makes it shorter than the recipe.
     """
     silent = {"task_weight": 0.0, "kd_weight": 0.0, "rotated_weight": 0.0, "similarity_weight": 0.0}
-    shared = {**_shared(options), "recipe": options.get("recipe", "small")}
     first_epochs = {} if head_epochs is None else {"epochs": head_epochs}
     first = train(
-        task, student=copy.deepcopy(student), method="sskd", teacher=teacher,
-        out=_inside(out, "teacher-head"), **{**shared, **first_epochs, **silent},
+        task, student=copy.deepcopy(student), method="sskd", teacher=teacher, recipe=recipe,
+        out=_inside(out, "teacher-head"), **{**_shared(options), **first_epochs, **silent},
     )  # fmt: skip
     prefix = "teacher_head."
     head = {key[len(prefix) :]: value for key, value in first.method_state.items() if key.startswith(prefix)}
     second = train(
-        task, student=student, method="sskd", teacher=teacher, out=out, teacher_head=head,
+        task, student=student, method="sskd", teacher=teacher, recipe=recipe, out=out, teacher_head=head,
         with_baseline=with_baseline, **options,
     )  # fmt: skip
     return replace(second, stages=(first,))
@@ -240,8 +237,9 @@ def _inside(out: Out, name: str) -> Path | None:
     return None if out is None else Path(out) / name
 
 
-_OWN = frozenset({"task", "student", "method", "teacher", "recipe", "out", "with_baseline", "options"})
-_COMMON = frozenset(inspect.signature(train).parameters) - _OWN | RECIPE_FIELDS
+# What a schedule gives each of its trainings by itself.
+_BY_STAGE = frozenset({"task", "student", "method", "teacher", "recipe", "out", "with_baseline", "options"})
+_COMMON = frozenset(inspect.signature(train).parameters) - _BY_STAGE | RECIPE_FIELDS
 
 
 def _shared(options: dict[str, Any]) -> dict[str, Any]:
@@ -258,8 +256,8 @@ def _shape(student: str | nn.Module, task: Task, shape: tuple[int, ...]) -> Mode
     return ModelOutput(maps, torch.zeros_like(seen.features), torch.zeros_like(seen.logits))
 
 
-def _architecture(teacher: TeacherLike | None) -> str:
-    module: Any = None if teacher is None else as_given(teacher, None).module
+def _architecture(teacher: TeacherLike | None, trust_code: bool) -> str:
+    module: Any = None if teacher is None else as_given(teacher, None, trust_code).module
     while module is not None and not getattr(module, "arch", ""):
         module = getattr(module, "network", None)  # a zoo's teacher wraps its network
     if module is None:

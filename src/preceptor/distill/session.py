@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from preceptor.data.split import Split
 from preceptor.data.task import Task, never_held_out
 from preceptor.data.unlabelled import beside, overlaps
 from preceptor.distill.collectives import Group, join
-from preceptor.distill.devices import Fabric, on_first_process
+from preceptor.distill.devices import on_first_process
 from preceptor.distill.energy import EnergyMeter
 from preceptor.distill.evaluate import evaluate, feature_means
 from preceptor.distill.evidence import circumstances, hardware, plain
@@ -37,6 +37,9 @@ from preceptor.distill.start import seen_by, start_from
 from preceptor.distill.step import TrainingStep
 from preceptor.distill.sync_norm import Synchronised, synchronise
 from preceptor.distill.teacher_side import GivenTeacher, TeacherSide, check_cacheable
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 
 @dataclass
@@ -148,7 +151,8 @@ class Session:
             )
 
     def _config(self, network: nn.Module, data: Data, teacher: TeacherSide | None) -> dict[str, Any]:
-        kind, spec = type(network), data.spec
+        kind, spec, more = type(network), data.spec, self.unlabelled
+        extra = None if more is None else {"samples": len(more), "fingerprint": more.fingerprint}
         return {
             "schema_version": 1,
             "arch": getattr(network, "arch", "") or f"python:{kind.__module__}:{kind.__qualname__}",
@@ -162,7 +166,7 @@ class Session:
             "recipe": plain(self.settings.recipe.to_json()),
             "teacher": None if teacher is None else teacher.given.reference(),
             "cache_teacher": self.cache_teacher,
-            **({} if self.unlabelled is None else {"unlabelled": _described(self.unlabelled)}),
+            **({} if extra is None else {"unlabelled": extra}),
             **({} if self.start is None else {"start_from": self.start.reference()}),
             "seed": self.seed,
             "data": {
@@ -294,7 +298,3 @@ class Session:
         if self.folder is not None:
             folder = self.folder
             on_first_process(self.fabric, lambda: folder.write_result(result.to_json()))
-
-
-def _described(split: Split) -> dict[str, Any]:
-    return {"samples": len(split), "fingerprint": split.fingerprint}

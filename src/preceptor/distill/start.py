@@ -55,7 +55,9 @@ def _inputs(shape: Sequence[int]) -> str:
 def _size_hint(given: GivenTeacher) -> str:
     """Some architectures have weights for each place of an image, and fit images of one size only."""
     size = () if given.preprocessing is None else given.preprocessing.input_size
-    return f" and, where that is the same, its image size (--image-size {size[-1]})" if len(size) == 3 else ""
+    if len(size) != 3:
+        return ""
+    return f" and, where that is the same, its image size: image_size={size[-1]} (--image-size {size[-1]})"
 
 
 def _weights(given: GivenTeacher) -> dict[str, torch.Tensor]:

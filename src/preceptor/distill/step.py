@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from preceptor.core import ModelOutput
+from preceptor.core import ModelOutput, PreceptorError
 from preceptor.distill.collectives import step_of_all
-from preceptor.distill.devices import Fabric, sum_gradients
+from preceptor.distill.devices import sum_gradients
 from preceptor.distill.inputs import Normalise, label_distribution, mix_up
 from preceptor.distill.losses import Method, Step
 from preceptor.distill.optimise import MovingAverage
 from preceptor.distill.recipe import Recipe
 from preceptor.distill.teacher_side import TeacherSide
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 
 @dataclass(frozen=True)
@@ -115,11 +118,37 @@ class TrainingStep:
         if self.channels_last and seen.ndim == 4:
             seen = seen.contiguous(memory_format=torch.channels_last)
         with self.fabric.autocast():
-            student = self.student_outputs(seen)
+            student = self._ask(seen)
         step = Step(seen, rows.labels, rows.targets, rows.weights, rows.indices, student, teacher, progress)
         sharers = self.fabric.world_size if self.method.relational else 1
         if sharers > 1:
             step = step_of_all(step, maps="maps" in self.method.needs)
-        terms = {name: value.float() for name, value in self.method(step).items()}
+        found = self.method(step)
+        if not self.names:
+            _check_terms(found, self.method)
+        terms = {name: value.float() for name, value in found.items()}
         right = student.logits.detach()[: len(rows.labels)].argmax(dim=1) == rows.labels
         return terms, step.weights.sum() / sharers, (right * rows.weights).sum().float() / self.labelled
+
+    def _ask(self, seen: Tensor) -> ModelOutput:
+        try:
+            return self.student_outputs(seen)
+        except ValueError as error:
+            if len(seen) > 1:
+                raise
+            raise PreceptorError(  # as batch norms do, which have no deviation then
+                f"the student cannot train on one sample at a time ({error}); choose a batch_size with 2 or more for "
+                "each process and part (accumulate)"
+            ) from None
+
+
+def _check_terms(terms: object, method: Method) -> None:
+    """Refuse what a method of one's own gives, where its terms could not be added up."""
+    if not isinstance(terms, dict) or not terms:
+        raise PreceptorError(f"method {method.name} gave {terms!r}; expected its terms by name, one or more")
+    for name, value in terms.items():
+        if not isinstance(value, Tensor) or value.ndim:
+            kind = f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else f"{value!r}"
+            raise PreceptorError(
+                f"term {name} of method {method.name} is {kind}; expected a tensor of no dimension, such as a mean"
+            )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +18,8 @@ from preceptor.distill.losses import Method
 from preceptor.distill.recipe import Recipe
 from preceptor.distill.result import Result
 from preceptor.zoo import Preprocessing, load_teacher
+
+TeacherLike = nn.Module | str | os.PathLike[str] | Result
 
 
 @dataclass(frozen=True)
@@ -48,17 +52,53 @@ class GivenTeacher:
         }
 
 
-def as_given(teacher: nn.Module | str | Result, classes: Sequence[str] | None) -> GivenTeacher:
+def as_given(teacher: TeacherLike, classes: Sequence[str] | None, trust_code: bool = False) -> GivenTeacher:
     """Read a teacher from its zoo, or take the module or the finished training as it is."""
     if isinstance(teacher, Result):
         config = teacher.config
         seen = Preprocessing.for_size(config["input_shape"], config["mean"], config["std"])
         return GivenTeacher(teacher.model, tuple(classes or config["classes"]), seen, None)
-    module = load_teacher(teacher) if isinstance(teacher, str) else teacher
+    place = os.fspath(teacher) if isinstance(teacher, str | os.PathLike) else None
+    module = teacher if place is None else load_teacher(place, trust_code=trust_code)
+    if not isinstance(module, nn.Module):
+        raise PreceptorError(
+            f"a teacher of {type(module).__name__} came; expected ZOO/NAME (such as ranking.best), a Teacher, a Result "
+            "or a module with outputs()"
+        )
     names = classes if classes is not None else getattr(module, "classes", None)
     own: Preprocessing | None = getattr(module, "preprocessing", None)
-    place = teacher if isinstance(teacher, str) else None
     return GivenTeacher(module, None if names is None else tuple(names), own, place)
+
+
+@contextmanager
+def modes_kept(given: GivenTeacher | None) -> Iterator[None]:
+    """Teachers are asked in eval mode; the caller's module has its own modes back afterwards."""
+    before = [] if given is None else [(part, part.training) for part in given.module.modules()]
+    try:
+        yield
+    finally:
+        for part, training in before:
+            part.training = training
+
+
+def check_precision(side: str, network: nn.Module) -> None:
+    """Refuse a network whose weights are not float32: what flows between the networks is."""
+    other = {str(p.dtype) for p in network.parameters() if p.is_floating_point() and p.dtype != torch.float32}
+    if other:
+        raise PreceptorError(
+            f"the {side} {type(network).__name__} has weights of {', '.join(sorted(other))} and float32 was expected; "
+            "call float() on it (half precision is a setting of the recipe)"
+        )
+
+
+def checked_output(output: object, network: nn.Module) -> ModelOutput:
+    """What a network's outputs(x) gave, where that is what it has to give."""
+    if not isinstance(output, ModelOutput):
+        raise PreceptorError(
+            f"outputs(x) of {type(network).__name__} gave a {type(output).__name__}; expected a "
+            "preceptor.core.ModelOutput (maps, features, logits)"
+        )
+    return output
 
 
 class TeacherSide:
@@ -71,6 +111,8 @@ class TeacherSide:
                 f"the teacher {type(module).__name__} has no outputs(); give a teacher of a zoo, a network "
                 "of preceptor.models, or a module whose outputs(x) returns a ModelOutput"
             )
+        if not hasattr(module, "card"):
+            check_precision("teacher", module)
         self.module = module.eval()
         self.autocast = autocast
         self.given = given
@@ -174,5 +216,5 @@ def check_cacheable(recipe: Recipe, augment: str, method: type[Method]) -> None:
         reason = f"method {method.name} reads feature maps, which would not fit into memory"
     if reason:
         raise PreceptorError(
-            f"the teacher's outputs cannot be cached: {reason}, or leave out --cache-teacher"
+            f"the teacher's outputs cannot be cached: {reason}, or leave out cache_teacher (--cache-teacher)"
         )

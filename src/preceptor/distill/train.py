@@ -14,21 +14,20 @@ from torch import nn
 
 from preceptor.core import PreceptorError
 from preceptor.data.split import Split
-from preceptor.data.subsets import check_seed
 from preceptor.data.task import Task
 from preceptor.data.unlabelled import epochs_alone, read_unlabelled
-from preceptor.distill.devices import make_fabric, resolve_device, resolve_precision, rest
+from preceptor.defaults import own_defaults
+from preceptor.distill.devices import make_fabric, plain_seed, resolve_device, resolve_precision, rest
 from preceptor.distill.losses import METHODS, Method
 from preceptor.distill.prepare import settings
 from preceptor.distill.recipe import Recipe
 from preceptor.distill.result import Result, baseline_note
 from preceptor.distill.run_folder import RunFolder
 from preceptor.distill.session import Session
-from preceptor.distill.teacher_side import as_given
-
-TeacherLike = nn.Module | str | Result
+from preceptor.distill.teacher_side import TeacherLike, as_given, modes_kept
 
 
+@own_defaults()
 def train(
     task: Task | str | os.PathLike[str],
     *,
@@ -52,6 +51,7 @@ def train(
     checkpoint_every: int | None = None,
     evaluate_every: int = 1,
     write_centers: bool = False,
+    trust_code: bool = False,
     progress: bool | None = None,
     **options: Any,
 ) -> Result:
@@ -65,7 +65,8 @@ def train(
         student: An architecture's name, or a module with `outputs`, which is trained in place.
         method: The name of a method, or a `Method` class; "none" is the student alone.
         teacher: A `Teacher`, where one lies (``ZOO/NAME``), the `Result` of a training, or any module with
-            `outputs`, which then sees inputs in the student's normalisation.
+            `outputs`, which then sees inputs in the student's normalisation. Methods that compare classes by the last
+            linear layer, such as `sinkhorn`, look for it in the module's attribute `classifier`.
         start_from: A teacher, in any of these forms, whose weights the student begins with: fine-tuning. The student
             has its architecture; inputs are normalised as it was trained to see them.
         unlabelled: Further samples, whose labels are not looked at: a folder of images, any form of data, a `Task` or
@@ -85,6 +86,7 @@ def train(
         checkpoint_every: Steps between checkpoints; None: at an epoch's end, at most every ten seconds.
         evaluate_every: Epochs between evaluations on the test split (on validation data it is every epoch).
         write_centers: Write centers.safetensors, the class means of its features over the training set.
+        trust_code: Let a teacher that came from a ``python:`` source run its code.
         progress: Show a progress bar; None: where standard error is a terminal.
         **options: Settings of the recipe (``epochs=20``) and options of the method (``weight=10``).
 
@@ -92,7 +94,14 @@ def train(
         The trained student and what is known about it.
     """
     task = task if isinstance(task, Task) else Task(task)
-    check_seed(seed)
+    seed = plain_seed(seed)
+    if resume and out is None:
+        raise PreceptorError(
+            "resume goes on with the run in a folder and none was named; give it as out (--out)"
+        )
+    for name, every in (("evaluate_every", evaluate_every), ("checkpoint_every", checkpoint_every)):
+        if every is not None and every < 1:
+            raise PreceptorError(f"{name} {every} came; at least 1 was expected")
     chosen = settings(method, recipe, options, task.kind)
     precision: Any = resolve_precision(chosen.recipe.precision, device)
     chosen = replace(chosen, recipe=replace(chosen.recipe, precision=precision))
@@ -106,15 +115,16 @@ def train(
         "evaluate_every": evaluate_every, "progress": progress,
     }  # fmt: skip
     with _own_settings(device):
+        given = None if teacher is None else as_given(teacher, teacher_classes, trust_code)
         session = Session(
-            task=task, student=student, settings=chosen, seed=seed,
-            teacher=None if teacher is None else as_given(teacher, teacher_classes),
+            task=task, student=student, settings=chosen, seed=seed, teacher=given,
             fabric=make_fabric(device, chosen.recipe.precision),
             folder=None if out is None else RunFolder(out),
             cache_teacher=cache_teacher, compile_networks=compile, graphs=graphs, write_centers=write_centers,
-            start=None if start_from is None else as_given(start_from, None), unlabelled=extra,
+            start=None if start_from is None else as_given(start_from, None, trust_code), unlabelled=extra,
         )  # fmt: skip
-        result = session.run(**running, finish=not with_baseline)
+        with modes_kept(given):
+            result = session.run(**running, finish=not with_baseline)
     rest(session.fabric)
     if not with_baseline or result.baseline_accuracy is not None:
         return result

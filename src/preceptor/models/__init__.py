@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import difflib
 import re
+import secrets
 from collections.abc import Callable
 
 import torch
 
 from preceptor.core import PreceptorError
+from preceptor.defaults import own_defaults
 from preceptor.models.cnn import SmallCNN
 from preceptor.models.mlp import MLP
 from preceptor.models.mobilenet import MobileNet
@@ -18,6 +20,7 @@ from preceptor.models.wide_resnet import WideResNet
 
 __all__ = ["ARCHITECTURES", "EXAMPLES", "Network", "build"]
 
+SEEDS = 2**63  # torch's generators take no larger ones
 SMALL_IMAGE = 64  # px; below this, networks keep the resolution in their first layer
 
 Shape = tuple[int, ...]
@@ -104,6 +107,7 @@ EXAMPLES = (
 )  # fmt: skip
 
 
+@own_defaults()
 def build(
     arch: str,
     num_classes: int,
@@ -119,7 +123,7 @@ def build(
         num_classes: Rows of the classifier.
         input_shape: (C, H, W), or (d,) for vectors. Below 64 px `mobilenet` and `resnet` keep the
             resolution in their first layer.
-        seed: Makes the initial weights reproducible; the caller's random state is left alone.
+        seed: Makes the initial weights reproducible; None: others each time. The caller's random state is left alone.
         pretrained: Load timm's published weights (downloads them); only for `timm:`.
 
     Returns:
@@ -135,10 +139,11 @@ def build(
         )
     if pretrained and prefix != "timm":
         raise PreceptorError(f"{arch} has no published weights; pretrained=True goes with timm:NAME")
+    if seed is not None and not 0 <= seed < SEEDS:
+        raise PreceptorError(f"seed {seed} came; expected a whole number from 0 to below 2**63")
     extra = {"pretrained": True} if pretrained else {}
-    with torch.random.fork_rng(devices=[], enabled=seed is not None):
-        if seed is not None:
-            torch.manual_seed(seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(secrets.randbelow(SEEDS) if seed is None else int(seed))
         network = ARCHITECTURES[prefix](options, num_classes, tuple(input_shape), **extra)
     network.arch = arch
     return network
