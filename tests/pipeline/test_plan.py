@@ -30,7 +30,7 @@ def test_wrong_calls_say_what_to_do(zoo, tmp_path):
         run(zoo, task, student="mlp-8", out=tmp_path / "r", epoch=3)
     (tmp_path / "r").mkdir()
     (tmp_path / "r" / "ranking.json").write_text("{}")
-    with pytest.raises(PreceptorError, match="pass --resume"):
+    with pytest.raises(PreceptorError, match=r"pass resume=True \(--resume\)"):
         run(zoo, task, student="mlp-8", out=tmp_path / "r")
     with pytest.raises(PreceptorError, match="there is no zoo"):
         run(Zoo(str(tmp_path / "empty")), task, student="mlp-8", out=tmp_path / "s")
@@ -145,3 +145,10 @@ def test_unlabelled_samples_of_the_task_itself_are_told_and_the_held_out_ones_ar
     said.clear()
     run(zoo, task, unlabelled=task.test, **{**options, "out": tmp_path / "s"})
     assert any("are in the test set" in sentence for sentence in said)
+
+
+def test_a_file_is_no_folder_for_a_run(zoo, tmp_path):
+    (tmp_path / "file").touch()
+    for place in ("file", "file/r"):
+        with pytest.raises(PreceptorError, match="a file stands where a folder is needed"):
+            run(zoo, blobs("abcd"), student="mlp-8", out=tmp_path / place, **RECIPE)

@@ -35,14 +35,33 @@ def test_run_ranks_distils_and_keeps_the_best_on_validation(zoo, tmp_path):
         sentence for sentence in said if not sentence.startswith(("distilling", "training"))
     ]
     kept = json.loads((tmp_path / "r" / "pipeline.json").read_text())
-    assert kept["accuracy"] == result.accuracy
+    assert (kept["accuracy"], kept["schema_version"]) == (result.accuracy, 1)
     assert score_run(tmp_path / "r", task, "cpu").accuracy == result.accuracy, (
         "the folder is a run of its own"
     )
     assert load_run(tmp_path / "r").classes == ("a", "b", "c", "d")
     page = (tmp_path / "r" / "report.html").read_text()
-    assert 'id="bridge"' in page
+    assert 'id="correspondence"' in page
     assert 'id="training"' in page
+
+
+@pytest.mark.parametrize("unusual", ["meta", "float64"])
+def test_defaults_of_torch_and_kinds_of_seeds_change_nothing_and_random_numbers_go_on(zoo, tmp_path, unusual):
+    task, call = blobs("abcd", seed=1), {"student": "mlp-8", "method": "sinkhorn", "report": False, **RECIPE}
+    expected = run(zoo, task, out=tmp_path / "a", seed=3, **call)
+    before = torch.get_rng_state()
+    if unusual == "meta":
+        torch.set_default_device("meta")
+    else:
+        torch.set_default_dtype(torch.float64)
+    try:
+        found = run(zoo, task, out=tmp_path / "b", seed=np.int64(3), **call)
+    finally:
+        torch.set_default_device(None)
+        torch.set_default_dtype(torch.float32)
+    assert (found.accuracy, found.verdict) == (expected.accuracy, expected.verdict)
+    torch.testing.assert_close(found.model.state_dict(), expected.model.state_dict(), rtol=0, atol=0)
+    torch.testing.assert_close(torch.get_rng_state(), before)
 
 
 def test_of_several_methods_the_best_on_validation_is_kept(zoo, tmp_path, monkeypatch):

@@ -7,7 +7,8 @@ import pytest
 
 from preceptor import run
 from preceptor.distill.recipe import RECIPES
-from preceptor.pipeline.trials import Way, choose_methods, choose_recipe, in_order
+from preceptor.distill.schedules import distill
+from preceptor.pipeline.trials import Attempt, Way, choose_methods, choose_recipe, in_order
 from tests.pipeline.blobs import blobs
 
 
@@ -70,3 +71,20 @@ def test_beside_a_patient_plain_student_a_short_one_is_trained_and_the_better_co
     assert result.config["plain"] == {"plain": patient, "plain-small": short}
     told = any("without a teacher the short recipe is better" in sentence for sentence in result.verdict)
     assert told != patiently
+
+
+def test_without_stop_no_training_of_a_method_holds_labels_back(zoo, tmp_path):
+    call = {
+        "student": "mlp-8", "device": "cpu", "report": False, "method": "refilled", "refit": True,
+        "recipe": "quick", "batch_size": 32, "epochs": 3, "validation": 0.25, "rank_options": {"teachers": ["same"]},
+        "embedding_options": {"patience": 2, "epochs": 12, "lr": 0.0},
+    }  # fmt: skip
+    result = run(zoo, blobs("abcd", seed=7, noise=0.2), out=tmp_path / "r", **call)
+    taught = result.trials[1]
+    first = taught.result.stages[0]
+    assert first.epochs < len(first.history) < 12, "it stopped early, so that there is something to see"
+    attempt = Attempt("a", "same", "refilled", distill, call)
+    last = attempt.without_stop(taught.result).options["embedding_options"]
+    assert last == {"patience": 0, "epochs": first.epochs, "lr": 0.0}
+    plain = Attempt("a", None, "none", distill, {"epochs": 3})
+    assert plain.without_stop(taught.result).options == {"epochs": 3}

@@ -10,8 +10,10 @@ from typing import Any
 
 from preceptor.core import PreceptorError, Ranking
 from preceptor.data import Split, Task
-from preceptor.distill.devices import resolve_device
+from preceptor.defaults import own_defaults
+from preceptor.distill.devices import plain_seed, resolve_device
 from preceptor.distill.evaluate import Evaluation
+from preceptor.distill.run_folder import make_folder
 from preceptor.distill.saved_run import score_run
 from preceptor.files import check_can_write, write_atomically
 from preceptor.metrics import DEFAULT_METRICS
@@ -30,6 +32,7 @@ VALIDATION = 0.2  # of the training set: decides between the teachers and the pl
 NEVER = 10**9  # epochs between two looks at the test split
 
 
+@own_defaults()
 def run(
     zoo: Zoo | str | os.PathLike[str],
     task: Task | str | os.PathLike[str],
@@ -87,6 +90,7 @@ def run(
     """
     if top < 1:
         raise PreceptorError(f"top {top} came; at least 1 teacher has to be tried")
+    seed = plain_seed(seed)
     zoo = zoo if isinstance(zoo, Zoo) else Zoo(os.fspath(zoo))
     task = task if isinstance(task, Task) else Task(task)
     # All that can be known to be wrong is told before the ranking, not after it.
@@ -133,10 +137,10 @@ def run(
 def _begin(folder: Path, resume: bool) -> Path:
     if (folder / "ranking.json").exists() and not resume:
         raise PreceptorError(
-            f"{folder} already holds a run; pass --resume to continue it or choose another folder"
+            f"{folder} already holds a run; pass resume=True (--resume) to continue it or choose another folder"
         )
+    make_folder(folder)
     check_can_write(folder / "ranking.json")
-    folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 

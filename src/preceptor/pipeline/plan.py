@@ -21,7 +21,7 @@ from preceptor.pipeline.trials import (
     in_order,
     plain_attempts,
 )
-from preceptor.zoo import Teacher, Zoo
+from preceptor.zoo import Zoo
 
 
 @dataclass(frozen=True)
@@ -100,16 +100,11 @@ class Plan:
 
     def taught(self, zoo: Zoo, leaders: Sequence[str], trust_code: bool) -> list[Attempt]:
         """A student for each of the leaders and each method."""
-        given = {"recipe": self.recipe, "unlabelled": self.extra, **self.shared, **self.options}
+        given = {
+            "recipe": self.recipe, "unlabelled": self.extra, "trust_code": trust_code, **self.shared, **self.options,
+        }  # fmt: skip
         return [
-            Attempt.by(way.method, name, _teacher(zoo, name, trust_code), given, len(self.ways) > 1)
+            Attempt.by(way.method, name, f"{zoo.url.rstrip('/')}/{name}", given, len(self.ways) > 1)
             for name in leaders
             for way in in_order(self.ways, zoo.card(name).classes, self.task.classes)
         ]
-
-
-def _teacher(zoo: Zoo, name: str, trust_code: bool) -> str | Teacher:
-    """Where the teacher lies; one of a python: source as a network, for trust does not travel with a path."""
-    if trust_code and zoo.card(name).source.kind == "python":
-        return zoo.load(name, trust_code=True)
-    return f"{zoo.url.rstrip('/')}/{name}"

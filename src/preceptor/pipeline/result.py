@@ -46,6 +46,7 @@ class PipelineResult:
     def to_json(self) -> dict[str, Any]:
         """The content of pipeline.json."""
         return {
+            "schema_version": 1,
             "teacher": self.teacher,
             "method": self.method,
             "accuracy": self.accuracy,

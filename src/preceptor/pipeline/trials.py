@@ -17,7 +17,6 @@ from preceptor.distill.recipe import RECIPE_FIELDS, resolve_recipe
 from preceptor.distill.result import Result
 from preceptor.distill.schedules import SCHEDULES, check_call, distill, takes_no_unlabelled
 from preceptor.distill.train import check_unlabelled, extra_samples, train
-from preceptor.zoo import Teacher
 
 FEW = 100  # images a class
 PLAIN = "plain"
@@ -49,10 +48,8 @@ class Attempt:
     options: Mapping[str, Any]
 
     @classmethod
-    def by(
-        cls, method: str, name: str, teacher: str | Teacher, options: Mapping[str, Any], several: bool
-    ) -> Self:
-        """With a teacher; the folder bears the method's name where `several` are tried."""
+    def by(cls, method: str, name: str, teacher: str, options: Mapping[str, Any], several: bool) -> Self:
+        """With the teacher that lies at `teacher`; the folder bears the method's name where `several` are tried."""
         folder = f"from-{name}-by-{method}" if several else f"from-{name}"
         return cls(folder, name, method, distill, {"teacher": teacher, **options})
 
@@ -68,11 +65,16 @@ class Attempt:
         The learning rate falls to its end over these epochs, and so does what a method makes of its progress. The
         trial's best weights came before its schedule had ended; but a schedule is cut for the length of a training, and
         one that broke off halfway would leave the student at a rate that no recipe ends with. All trainings of a method
-        of several take the last one's epochs.
+        of several take the last one's epochs, save an earlier one with a patience of its own.
         """
-        if not trial.config["recipe"]["patience"]:
-            return self
-        return replace(self, options={**self.options, "patience": 0, "epochs": trial.epochs})
+        changes: dict[str, Any] = {}
+        if trial.config["recipe"]["patience"]:
+            changes = {"patience": 0, "epochs": trial.epochs}
+        for name, value in self.options.items():
+            # Settings of the training before the last one; no method has two of these.
+            if isinstance(value, Mapping) and value.get("patience"):
+                changes[name] = {**value, "patience": 0, "epochs": trial.stages[0].epochs}
+        return replace(self, options={**self.options, **changes})
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,7 @@ def choose_recipe(recipe: Any, task: Task, options: Mapping[str, Any]) -> tuple[
         return [], SHORT
     return [
         f"{_each(task)} training {task.kind} a class are few: students train by the patient recipe ({task.kind} mixed "
-        f"up, three times the epochs); --recipe {SHORT} is the short one"
+        f"up, three times the epochs); recipe={SHORT!r} (--recipe {SHORT}) is the short one"
     ], PATIENT
 
 
@@ -123,7 +125,7 @@ def choose_methods(
         return [], tuple(dict.fromkeys(method))
     if not few or options.keys() - RECIPE_FIELDS:
         return [], METHODS_TRIED[:1]
-    return [f"{' and '.join(METHODS_TRIED)} are both tried; --method names one"], METHODS_TRIED
+    return [f"{' and '.join(METHODS_TRIED)} are both tried; method (--method) names one"], METHODS_TRIED
 
 
 def in_order(ways: Sequence[Way], known: Sequence[str], classes: Sequence[str]) -> list[Way]:
