@@ -19,8 +19,16 @@ from preceptor.pipeline import run as run_in_python
 
 COMMANDS = typer.main.get_command(app).commands
 WITH_OPTIONS = {name: c for name, c in COMMANDS.items() if any(p.name == "option" for p in c.params)}
-IN_PYTHON = {"run": (run_in_python,), "distill": (distill_in_python, train_in_python)}
-NEEDED = {"run": ["no-zoo", "no-data"], "distill": ["no-data"]}  # nothing is looked for before the options
+IN_PYTHON = {
+    "run": (run_in_python,),
+    "distill": (distill_in_python, train_in_python),
+    "train": (train_in_python,),
+}
+NEEDED = {  # nothing is looked for before the options
+    "run": ["no-zoo", "no-data"],
+    "distill": ["no-data"],
+    "train": ["no-data", "--arch", "cnn-4"],
+}
 
 
 def refused(command: str, name: str) -> str:
@@ -54,6 +62,11 @@ def test_no_parameter_of_the_function_behind_can_be_given_twice(command: str) ->
     for function in IN_PYTHON[command]:
         for name in inspect.signature(function).parameters.keys() - {"options"}:
             assert refused(command, name).startswith(f"-o {name}=… came")
+
+
+def test_one_text_says_what_options_are() -> None:
+    texts = {p.help for c in WITH_OPTIONS.values() for p in c.params if p.name == "option"}
+    assert len(texts) == 1
 
 
 def test_the_same_thing_under_another_name_in_python() -> None:

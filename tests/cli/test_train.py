@@ -232,3 +232,37 @@ def test_export_writes_onnx_under_a_name_that_says_so(call, tmp_path: Path) -> N
         status, _, err = call("export", tmp_path / "nowhere", tmp_path / name)
         assert status == 1
         assert f"preceptor: {name} came and what is written is ONNX; name a file that ends in .onnx" in err
+
+
+def test_settings_without_an_option_of_their_own_are_given_by_o(call, data: Path, tmp_path: Path) -> None:
+    line = ("train", data, "--arch", "cnn-2", "--out", tmp_path / "t", "--epochs", 1, "--device", "cpu")
+    status, _, err = call(*line, "-o", "momentum=0.5", "-o", "milestones=[0.5]", "-o", "nesterov=false")
+    assert (status, err) == (0, "")
+    recipe = json.loads((tmp_path / "t/config.json").read_text())["recipe"]
+    assert (recipe["momentum"], recipe["milestones"], recipe["nesterov"]) == (0.5, [0.5], False)
+    status, _, err = call(*line, "-o", "weight=3")
+    assert status == 1
+    assert "'weight' is neither a setting of a recipe nor an option of method none" in err
+
+
+FACTORY = "from preceptor.models import build\ndef make(): return build('cnn-2', 4, (1, 8, 8), seed=0)\n"
+
+
+def test_code_of_ones_own_is_run_where_it_is_trusted(
+    call, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_teacher_for_train.py").write_text(FACTORY)
+    monkeypatch.syspath_prepend(tmp_path)
+    source = "python:own_teacher_for_train:make"
+    seen = {"input_size": [1, 8, 8], "mean": [0.5], "std": [0.5]}
+    Zoo(tmp_path / "zoo").add(source, name="own", classes=list("abcd"), preprocessing=seen, trust_code=True)
+    teacher, short = tmp_path / "zoo/own", ("--epochs", 1, "--device", "cpu")
+    for name, *line in (
+        ("a", "train", data, "--arch", "cnn-2", "--start-from", teacher),
+        ("b", "distill", data, "--student", "cnn-2", "--teacher", teacher),
+        ("c", "distill", data, "--student", "cnn-2", "--teacher", teacher, "--method", "sftn"),
+    ):
+        status, _, err = call(*line, *short, "--out", tmp_path / name)
+        assert status == 1
+        assert "--trust-code" in err
+        assert call(*line, *short, "--out", tmp_path / name, "--trust-code")[0] == 0

@@ -10,6 +10,7 @@ import typer
 from preceptor.cli.console import emit_json, say
 from preceptor.cli.options import parse_options
 from preceptor.cli.task import Classes, OnBadImage, Unlabelled, Window, read_more, read_task
+from preceptor.cli.train import Options
 
 
 def run(
@@ -41,12 +42,7 @@ def run(
             help="How to train: small, patient, … [default: patient under 100 images a class, or small]"
         ),
     ] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--option", "-o", help="A setting of recipe or method, as epochs=20 or weight=3; may be repeated."
-        ),
-    ] = None,
+    option: Options = None,
     image_size: Annotated[int | None, typer.Option(min=1, help="Bring images to this size.")] = None,
     classes: Classes = None,
     window: Window = None,
@@ -88,9 +84,13 @@ def run(
         zoo, read_task(data, classes, window, on_bad_image, tested=True), student=student, out=out,
         method=method or None, metrics=tuple(metric or DEFAULT_METRICS), top=top, recipe=recipe, validation=validation,
         refit=refit, seed=seed, device=device, resume=resume, report=report, trust_code=trust_code,
-        unlabelled=read_more(unlabelled, on_bad_image), notify=(lambda text: None) if json else say, **options,
+        unlabelled=read_more(unlabelled, on_bad_image), notify=_to_stderr if json else say, **options,
     )  # fmt: skip
     if json:
         emit_json({**result.to_json(), "path": str(result.path)})
         return
     say(f"student in {result.path}" + (f", report in {result.path / 'report.html'}" if report else ""))
+
+
+def _to_stderr(text: str) -> None:
+    typer.echo(text, err=True)

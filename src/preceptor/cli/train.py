@@ -71,8 +71,12 @@ CheckpointEvery = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 Options = Annotated[
-    list[str] | None, typer.Option("--option", "-o", help="An option of the method: -o weight=10 (repeat).")
+    list[str] | None,
+    typer.Option(
+        "--option", "-o", help="A setting of recipe or method, as momentum=0.8 or weight=3; may be repeated."
+    ),
 ]
+TrustCode = Annotated[bool, typer.Option("--trust-code", help="Let a python: teacher run its code.")]
 
 
 def train(
@@ -83,6 +87,8 @@ def train(
     start_from: Annotated[
         str | None, typer.Option(help="Fine-tune: begin with the weights of this teacher, ZOO/NAME.")
     ] = None,
+    trust_code: TrustCode = False,
+    option: Options = None,
     out: Out = None,
     zoo: Annotated[str | None, typer.Option(help="Register the model as a teacher in this zoo.")] = None,
     name: Annotated[str | None, typer.Option(help="Its name there.")] = None,
@@ -129,13 +135,14 @@ def train(
         raise typer.BadParameter("--zoo needs --out: the teacher is read from the run folder")
     from preceptor.distill.train import train as run_training
 
+    options = overrides | parse_options(option or [], train, run_training)
     if zoo is not None and name is not None:
         _check_free(zoo, name)
     task = read_task(data, classes, window, on_bad_image, tested=True)
     result = run_training(
         task, student=arch, start_from=start_from, recipe=recipe, out=out, seed=seed, resume=resume, device=device,
         compile=compile_networks, graphs=graphs, tensorboard=tensorboard, checkpoint_every=checkpoint_every,
-        write_centers=zoo is not None, **overrides,
+        write_centers=zoo is not None, trust_code=trust_code, **options,
     )  # fmt: skip
     if first_process():
         card = None
@@ -156,9 +163,7 @@ def distill(
     with_baseline: Annotated[
         bool, typer.Option("--with-baseline", help="Train the plain student too, and compare.")
     ] = False,
-    trust_code: Annotated[
-        bool, typer.Option("--trust-code", help="Let a python: teacher run its code.")
-    ] = False,
+    trust_code: TrustCode = False,
     cache_teacher: Annotated[
         bool, typer.Option("--cache-teacher", help="Ask the teacher once a sample (no augmentation).")
     ] = False,
@@ -202,13 +207,11 @@ def distill(
     )  # fmt: skip
     from preceptor.distill.schedules import distill as run_distillation
     from preceptor.distill.train import train as run_training
-    from preceptor.zoo import load_teacher
 
     options = overrides | parse_options(option or [], distill, run_distillation, run_training)
-    trusted = load_teacher(teacher, trust_code=True) if teacher is not None and trust_code else teacher
     result = run_distillation(
-        student, read_task(data, classes, window, on_bad_image, tested=True), trusted, method, out, recipe=recipe,
-        seed=seed, resume=resume, unlabelled=read_more(unlabelled, on_bad_image),
+        student, read_task(data, classes, window, on_bad_image, tested=True), teacher, method, out, recipe=recipe,
+        seed=seed, resume=resume, trust_code=trust_code, unlabelled=read_more(unlabelled, on_bad_image),
         with_baseline=with_baseline, cache_teacher=cache_teacher, device=device, compile=compile_networks,
         graphs=graphs, tensorboard=tensorboard, checkpoint_every=checkpoint_every, **options,
     )  # fmt: skip
