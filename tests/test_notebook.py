@@ -93,6 +93,13 @@ def test_a_pipeline_shows_verdict_trials_and_ranking() -> None:
 def test_what_cannot_be_drawn_is_left_out() -> None:
     assert curve([0.5], "one") == ""
     assert curve([None, 0.5, None], "one") == ""
+    assert heat([], "empty") == heat([[]], "empty") == ""
     assert heat([[0.0] * 100] * (MOST_CELLS // 100 + 1), "large") == ""
     assert len(list(parse(heat([[0.0, 0.0]], "zeros")).iter("rect"))) == 2
     assert cells(parse(table(["a"], [[None], [1.0], ["<"]]))) == [["a"], [""], ["1"], ["<"]]
+
+
+def test_nothing_is_shown_as_nothing() -> None:
+    empty = sinkhorn(torch.zeros(0, 3), torch.zeros(0, 2), torch.rand(3, 2))
+    assert cells(parse(empty._repr_html_())) == [["Sinkhorn", "epsilon 0.1"], ["problems", "none"]]
+    assert cells(parse(Ranking("bridge", ())._repr_html_())) == [["#", "teacher", "bridge", "remark"]]

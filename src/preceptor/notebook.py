@@ -19,8 +19,8 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[object]], caption: st
 
 
 def heat(values: Sequence[Sequence[float]], caption: str) -> str:
-    """A matrix as coloured squares, deeper for more; nothing where it is too large to be looked at."""
-    if sum(len(row) for row in values) > MOST_CELLS:
+    """A matrix as coloured squares, deeper for more; nothing where it is empty or too large to be looked at."""
+    if not 0 < sum(len(row) for row in values) <= MOST_CELLS:
         return ""
     most = max((value for row in values for value in row), default=0.0) or 1.0
     side = max(3, min(18, 480 // max(len(values), len(values[0]))))

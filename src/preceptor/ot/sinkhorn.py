@@ -90,6 +90,8 @@ class SinkhornResult:
         from preceptor.notebook import MOST_CELLS, heat, table
 
         count, classes = len(self.value), self.cost.numel()
+        if not count:
+            return table(["Sinkhorn", f"epsilon {self.epsilon:g}"], [("problems", "none")])
         facts = [
             ("problems", f"{count}, {self.cost.shape[0]} x {self.cost.shape[1]} classes"),
             ("value, mean", float(self.value.mean())),
