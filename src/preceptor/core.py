@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
+
+
+RANKING_SCHEMA = 1  # raise it when older versions of `Ranking.from_json` would misread what is written
 
 
 class PreceptorError(ValueError):
@@ -93,11 +96,36 @@ class Ranking:
 
     def to_json(self, indent: int | None = 2) -> str:
         """The whole ranking as JSON; `Ranking.from_json` reads it back."""
-        return json.dumps(asdict(self), indent=indent)
+        return json.dumps({"schema_version": RANKING_SCHEMA, **asdict(self)}, indent=indent)
 
     @classmethod
     def from_json(cls, text: str) -> Ranking:
-        """Read what `to_json` wrote."""
-        data = json.loads(text)
-        rows: Sequence[Mapping[str, Any]] = data.pop("rows")
-        return cls(rows=tuple(RankingRow(**row) for row in rows), **data)
+        """Read what `to_json` wrote, also that of other versions as long as they mean the same by it."""
+        try:
+            data = json.loads(text)
+            version = data.get("schema_version", 1)  # the first rankings did not say
+            if version > RANKING_SCHEMA:
+                raise PreceptorError(
+                    f"the ranking has schema version {version} and this preceptor reads up to {RANKING_SCHEMA}; "
+                    "use a newer preceptor"
+                )
+            rows = tuple(RankingRow(**_known(RankingRow, _renamed(row))) for row in data.pop("rows"))
+            return cls(rows=rows, **_known(cls, data))
+        except (AttributeError, KeyError, TypeError, json.JSONDecodeError) as error:
+            raise PreceptorError(
+                f"this is no ranking ({error!r}); write it again with `preceptor rank --out` or Ranking.to_json"
+            ) from error
+
+
+def _known(kind: type, data: Mapping[str, Any]) -> dict[str, Any]:
+    """What a class has fields for; a later version may have more."""
+    names = {entry.name for entry in fields(kind)}
+    return {name: value for name, value in data.items() if name in names}
+
+
+def _renamed(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The row with its details under their present names: "correspondence" was called as the metric "bridge" is."""
+    details = dict(row.get("details", {}))
+    if "bridge" in details:
+        details["correspondence"] = details.pop("bridge")
+    return {**row, "details": details}

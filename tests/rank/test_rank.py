@@ -49,15 +49,16 @@ def test_the_row_says_what_people_ask_for(zoo, task):
     best = {pair["task"]: pair["teacher"] for pair in reversed(row.details["class_pairs"])}
     assert all(name == fed for name, fed in best.items())
     assert all(0.2 < pair["share"] <= 1 for pair in row.details["class_pairs"])
-    bridge = row.details["bridge"]
-    assert np.shape(bridge["cost"]) == np.shape(bridge["plan"]) == (5, 5)
-    np.testing.assert_allclose(np.sum(bridge["plan"]), 1, atol=1e-3)
-    assert bridge["task_classes"] == list(task.classes)
-    assert ["bridge" in row.details for row in ranking.rows] == [True, True, True, False]
+    correspondence = row.details["correspondence"]
+    assert np.shape(correspondence["cost"]) == np.shape(correspondence["plan"]) == (5, 5)
+    np.testing.assert_allclose(np.sum(correspondence["plan"]), 1, atol=1e-3)
+    assert correspondence["task_classes"] == list(task.classes)
+    assert ["correspondence" in row.details for row in ranking.rows] == [True, True, True, False]
 
 
 def test_a_ranking_is_json_with_its_evidence(zoo, task):
     ranking = rank(zoo, task, ["sinkhorn", "logme", "leep"], teachers=GOOD, seed=7)
+    assert json.loads(ranking.to_json())["schema_version"] == 1
     again = Ranking.from_json(ranking.to_json())
     assert json.loads(again.to_json()) == json.loads(ranking.to_json())
     assert ranking.task["samples"] == len(task.train)

@@ -20,7 +20,7 @@ def ranking() -> Ranking:
     for teacher, digit in (("O", "0"), ("I", "1"), ("L", "1"), ("Z", "2"), ("S", "5")):
         cost[TEACHER.index(teacher), DIGITS.index(digit)] = 0.4
     plan = np.exp(-cost / 0.1)
-    bridge = {
+    correspondence = {
         "teacher_classes": list(TEACHER),
         "task_classes": list(DIGITS),
         "cost": cost.tolist(),
@@ -28,7 +28,13 @@ def ranking() -> Ranking:
     }
     rows = (
         RankingRow(
-            "letters", 1, {"sinkhorn": -0.4, "logme": 0.9}, {}, 0.5, {"sinkhorn": 0.1}, {"bridge": bridge}
+            "letters",
+            1,
+            {"sinkhorn": -0.4, "logme": 0.9},
+            {},
+            0.5,
+            {"sinkhorn": 0.1},
+            {"correspondence": correspondence},
         ),
         RankingRow("greek", 2, {"sinkhorn": -0.9, "logme": 1.1}, {}, 0.4, {"sinkhorn": 0.1}),
         RankingRow("<broken>", None, {}, {"teacher": "its weights are truncated; add it again"}),

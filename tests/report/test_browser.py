@@ -78,7 +78,7 @@ def test_the_button_turns_the_theme(page):
 
 def test_a_flow_says_what_it_is_to_pointer_and_keyboard(page):
     flow = page.find_element("css selector", ".flow[data-from='O'][data-to='0']")
-    says = page.find_element("css selector", ".bridge .says")
+    says = page.find_element("css selector", ".correspondence .says")
     page.execute_script("arguments[0].dispatchEvent(new MouseEvent('mouseenter'))", flow)
     assert says.text.startswith("O → 0: ")
     assert "on" in flow.get_attribute("class")
@@ -89,7 +89,7 @@ def test_a_flow_says_what_it_is_to_pointer_and_keyboard(page):
 
 
 def test_the_heat_map_names_the_cell_under_the_pointer(page):
-    cell = page.find_element("css selector", ".bridge .heat")
+    cell = page.find_element("css selector", ".correspondence .heat")
     page.execute_script("arguments[0].scrollIntoView({block: 'center'})", cell)
     from selenium.webdriver.common.action_chains import ActionChains
 

@@ -9,7 +9,7 @@ import pytest
 
 from preceptor.core import PreceptorError, Ranking
 from preceptor.report import read_story, write_report
-from preceptor.report.bridge import likeness_order, read_bridge
+from preceptor.report.correspondence import likeness_order, read_correspondence
 from preceptor.report.figures import curves
 
 
@@ -25,24 +25,24 @@ def test_a_ranking_becomes_a_page_without_network(ranking, task, tmp_path):
 
 
 def test_flows_carry_the_plan(ranking):
-    bridge = read_bridge("letters", ranking["letters"].details)
-    strongest = {flow.task: flow.teacher for flow in reversed(bridge.flows())}
+    correspondence = read_correspondence("letters", ranking["letters"].details)
+    strongest = {flow.task: flow.teacher for flow in reversed(correspondence.flows())}
     assert strongest["0"] == "O"
     assert strongest["2"] == "Z"
     assert strongest["5"] == "S"
-    both = [flow for flow in bridge.flows() if flow.task == "1"]
+    both = [flow for flow in correspondence.flows() if flow.task == "1"]
     assert {flow.teacher for flow in both} == {"I", "L"}
     assert sum(flow.share for flow in both) == pytest.approx(1, abs=1e-3)
 
 
 def test_order_keeps_every_pair_of_classes(ranking):
-    raw = ranking["letters"].details["bridge"]
-    bridge = read_bridge("letters", ranking["letters"].details)
-    for row, teacher in enumerate(bridge.teacher_classes):
-        for column, mine in enumerate(bridge.task_classes):
+    raw = ranking["letters"].details["correspondence"]
+    correspondence = read_correspondence("letters", ranking["letters"].details)
+    for row, teacher in enumerate(correspondence.teacher_classes):
+        for column, mine in enumerate(correspondence.task_classes):
             given = raw["cost"][raw["teacher_classes"].index(teacher)][raw["task_classes"].index(mine)]
-            assert bridge.cost[row, column] == given
-    assert [match[1] for match in bridge.matches() if match[0] == "0"] == ["O"]
+            assert correspondence.cost[row, column] == given
+    assert [match[1] for match in correspondence.matches() if match[0] == "0"] == ["O"]
 
 
 def test_like_rows_stand_side_by_side():
@@ -58,7 +58,7 @@ def test_a_pipeline_tells_its_whole_story(pipeline_folder, tmp_path):
     page = write_report(pipeline_folder, tmp_path / "r.html").read_text()
     for part in (
         'id="ranking"',
-        'id="bridge"',
+        'id="correspondence"',
         'id="training"',
         'id="evidence"',
         "kept the student of letters",
@@ -149,6 +149,32 @@ def test_a_damaged_ranking_says_so(ranking, tmp_path):
     (tmp_path / "other.json").write_text('{"rows": [], "colour": 1}')
     with pytest.raises(PreceptorError, match="is no ranking"):
         read_story(tmp_path / "other.json")
+    (tmp_path / "other.json").write_bytes(b"\xff")
+    with pytest.raises(PreceptorError, match=r"other\.json cannot be read: 'utf-8' codec"):
+        read_story(tmp_path / "other.json")
+
+
+def test_rankings_of_other_versions(ranking, tmp_path):
+    data = json.loads(ranking.to_json())
+    assert data["schema_version"] == 1
+    later = {**data, "later": 1, "rows": [{**row, "later": 1} for row in data["rows"]]}
+    assert Ranking.from_json(json.dumps(later)) == ranking
+    earlier = ranking.to_json().replace('"correspondence"', '"bridge"').replace('"schema_version": 1,', "")
+    assert '"bridge"' in earlier
+    assert "schema_version" not in earlier
+    assert Ranking.from_json(earlier) == ranking
+    (tmp_path / "ranking.json").write_text(json.dumps({**data, "schema_version": 2}))
+    sentence = "the ranking has schema version 2 and this preceptor reads up to 1; use a newer preceptor"
+    with pytest.raises(PreceptorError, match=sentence):
+        read_story(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "5", '{"rows": 3, "metric": "leep"}', '{"rows": [], "schema_version": "x"}']
+)
+def test_what_is_no_ranking(text):
+    with pytest.raises(PreceptorError, match=r"this is no ranking .*; write it again"):
+        Ranking.from_json(text)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from preceptor.core import Ranking
 from preceptor.report import read_story
-from preceptor.report.bridge import Bridge
+from preceptor.report.correspondence import Correspondence
 from preceptor.report.figures import flow_chart
 from preceptor.report.page import render
 
@@ -48,7 +48,7 @@ def test_without_bridge_or_class_names_nothing_is_said_of_them(by_bridge: Rankin
 
 def test_flows_of_a_class_end_around_its_name() -> None:
     plan = np.random.default_rng(0).uniform(0.5, 1.0, (5, 2))
-    chart = flow_chart(Bridge("t", tuple("abcde"), ("x", "y"), plan, plan / plan.sum()), {})
+    chart = flow_chart(Correspondence("t", tuple("abcde"), ("x", "y"), plan, plan / plan.sum()), {})
     for name in ("x", "y"):
         bands = [
             (float(end), float(thick))

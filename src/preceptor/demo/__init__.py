@@ -25,7 +25,7 @@ from preceptor.files import write_atomically
 from preceptor.rank.assess import limited_threads
 from preceptor.rank.ranking import rank
 from preceptor.report import write_report
-from preceptor.report.bridge import read_bridge
+from preceptor.report.correspondence import read_correspondence
 from preceptor.zoo import Zoo
 
 __all__ = ["Settings", "run_demo"]
@@ -140,19 +140,19 @@ def _dissenting(metrics: list[str], winner: str) -> str:
 def _details(row: RankingRow, teller: RankingRow, keep_plan: bool) -> dict[str, Any]:
     if row.name == teller.name:
         return dict(teller.details)
-    return {name: value for name, value in row.details.items() if name != "bridge" or keep_plan}
+    return {name: value for name, value in row.details.items() if name != "correspondence" or keep_plan}
 
 
 def _flows(ranking: Ranking) -> list[dict[str, Any]]:
     """The letters that send most to each digit."""
-    bridge = read_bridge(STORYTELLER, ranking[STORYTELLER].details)
-    if bridge is None:
+    correspondence = read_correspondence(STORYTELLER, ranking[STORYTELLER].details)
+    if correspondence is None:
         reasons = "; ".join(ranking[STORYTELLER].reasons.values())
         raise PreceptorError(
             f"{STORYTELLER} could not be assessed ({reasons}); remove {ranking.zoo} and try again"
         )
     found: dict[str, list[tuple[str, float]]] = {}
-    for flow in bridge.flows():
+    for flow in correspondence.flows():
         found.setdefault(flow.task, []).append((flow.teacher, flow.share))
     return [_flow(digit, found[digit]) for digit in sorted(found)]
 

@@ -20,7 +20,7 @@ from preceptor.zoo import Zoo
 from preceptor.zoo.cache import FeatureCache
 
 LEADERS = 5  # teachers among which the chance to be first is estimated
-BRIDGES = 3  # leaders whose cost matrix and mean plan go into the ranking
+CORRESPONDENCES = 3  # leaders whose cost matrix and mean plan go into the ranking
 CONFIDENCE_HALVES = 40
 MEANS = ("bridge", "sinkhorn", *STUDENT_METRICS)  # metrics that are means over instances
 
@@ -114,28 +114,28 @@ class Driver:
         chances = halves_first(found) if found else {}
         return chances, f"{CONFIDENCE_HALVES} random halves of the instances, first {len(leaders)} teachers"
 
-    def with_bridges(self, rows: Sequence[RankingRow]) -> tuple[RankingRow, ...]:
+    def with_correspondences(self, rows: Sequence[RankingRow]) -> tuple[RankingRow, ...]:
         """The rows, those of the first few with cost matrix and mean plan where these are of modest size."""
         journal = self.plan.journal(self.task)
         return tuple(
-            self._with_bridge(row, journal) if row.rank is not None and row.rank <= BRIDGES else row
+            self._with_correspondence(row, journal) if row.rank and row.rank <= CORRESPONDENCES else row
             for row in rows
         )
 
-    def _with_bridge(self, row: RankingRow, journal: Any) -> RankingRow:
+    def _with_correspondence(self, row: RankingRow, journal: Any) -> RankingRow:
         if "sinkhorn" not in row.scores:
             return row
         card = self.zoo.card(row.name)
         arrays = journal.arrays(card)
         if "cost" not in arrays:
             return row
-        bridge = {
+        correspondence = {
             "teacher_classes": list(card.classes),
             "task_classes": list(self.task.classes),
             "cost": np.round(arrays["cost"].astype(float), 6).tolist(),
             "plan": np.round(arrays["plan"].astype(float), 8).tolist(),
         }
-        return replace(row, details={**row.details, "bridge": bridge})
+        return replace(row, details={**row.details, "correspondence": correspondence})
 
     def _engine(self, assess: Assess, names: Sequence[str]) -> Iterator[RankingRow]:
         if not names:

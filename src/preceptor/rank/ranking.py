@@ -121,7 +121,7 @@ def rank(
     record = _record(plan, engine, sample, how, driver.describe(kept) if prefilter else None)
     return Ranking(
         metric=driver.by,
-        rows=driver.with_bridges(rows),
+        rows=driver.with_correspondences(rows),
         task=_describe(task, part),
         agreement=agreement(rows, chosen),
         confidence=chances,

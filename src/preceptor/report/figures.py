@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from preceptor.report.bridge import MOST_TEACHER_CLASSES, Bridge
+from preceptor.report.correspondence import MOST_TEACHER_CLASSES, Correspondence
 from preceptor.report.samples import png_uri
 
 # Okabe and Ito's palette; black and yellow are left out because they vanish on one of the two backgrounds.
@@ -126,16 +126,16 @@ def _line(points: Sequence[tuple[float, float]], name: str, colour: str, dash: s
     return f'<polyline points="{places}" stroke="{colour}" stroke-dasharray="{dash}">{title}</polyline>'
 
 
-def flow_chart(bridge: Bridge, pictures: Mapping[str, str]) -> str:
+def flow_chart(correspondence: Correspondence, pictures: Mapping[str, str]) -> str:
     """The mean transport plan as bands from the teacher's classes (left) to mine (right)."""
-    flows = bridge.flows()
+    flows = correspondence.flows()
     sent: dict[str, float] = {}
     for flow in flows:
         sent[flow.teacher] = sent.get(flow.teacher, 0.0) + flow.share
     kept = set(sorted(sent, key=lambda name: -sent[name])[:MOST_TEACHER_CLASSES])
     flows = [flow for flow in flows if flow.teacher in kept]
-    left = [name for name in bridge.teacher_classes if name in kept]
-    right = list(bridge.task_classes)
+    left = [name for name in correspondence.teacher_classes if name in kept]
+    right = list(correspondence.task_classes)
     row = 30 if any(name in pictures for name in right) else 22
     height = max(22 * len(left), row * len(right)) + 10
     scale = max(0.8 * row, min(0.8 * height / len(right), 0.9 * height / len(left) / max(sent.values())))
@@ -170,7 +170,7 @@ def flow_chart(bridge: Bridge, pictures: Mapping[str, str]) -> str:
                 f'<image href="{pictures[name]}" x="496" y="{middle - 12:.1f}" width="24" height="24"/>'
             )
         parts.append(f'<text x="{498 + offset}" y="{middle + 4:.1f}">{escape(_short(name))}</text>')
-    label = f"mean transport plan from the classes of {bridge.teacher} to the classes of the task"
+    label = f"mean transport plan from the classes of {correspondence.teacher} to the classes of the task"
     frame = f'class="flows" viewBox="0 0 640 {height:.0f}" role="img" aria-label="{escape(label)}"'
     return f"<svg {frame}>{''.join(parts)}</svg>"
 

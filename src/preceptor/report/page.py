@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from preceptor.core import Ranking
 from preceptor.report import figures
-from preceptor.report.bridge import Bridge, likeness_order, read_bridge
+from preceptor.report.correspondence import Correspondence, likeness_order, read_correspondence
 from preceptor.report.story import Run, Story
 
 PROBABLE = "bridge"  # the metric whose exponential is a probability that a reader can judge
@@ -34,7 +34,7 @@ def render(story: Story) -> str:
         style=Markup(_asset("report.css")),
         script=Markup(_asset("report.js")),
         ranking=_ranking(story.ranking) if story.ranking else None,
-        bridges=_bridges(story),
+        correspondences=_correspondences(story),
         training=_training(story) if story.runs else None,
         evidence=_flat(story.evidence),
     )
@@ -79,22 +79,22 @@ def _share(value: float, values: Sequence[float]) -> float:
     return 100.0 if high == low else round(4 + 96 * (value - low) / (high - low), 1)
 
 
-def _bridges(story: Story) -> list[dict[str, Any]]:
+def _correspondences(story: Story) -> list[dict[str, Any]]:
     if story.ranking is None:
         return []
-    found = [read_bridge(row.name, row.details) for row in story.ranking.rows]
-    return [_bridge(bridge, story.thumbnails) for bridge in found if bridge is not None]
+    found = [read_correspondence(row.name, row.details) for row in story.ranking.rows]
+    return [_correspondence(one, story.thumbnails) for one in found if one is not None]
 
 
-def _bridge(bridge: Bridge, pictures: Mapping[str, str]) -> dict[str, Any]:
-    matches = bridge.matches()
-    label = f"heat map of the cost between the classes of {bridge.teacher} and mine"
+def _correspondence(correspondence: Correspondence, pictures: Mapping[str, str]) -> dict[str, Any]:
+    matches, names = correspondence.matches(), (correspondence.teacher_classes, correspondence.task_classes)
+    label = f"heat map of the cost between the classes of {correspondence.teacher} and mine"
     return {
-        "teacher": bridge.teacher,
-        "flows": Markup(figures.flow_chart(bridge, pictures)),
-        "heat": Markup(figures.heat_chart(bridge.cost, bridge.teacher_classes, bridge.task_classes, label)),
-        "low": float(bridge.cost.min()),
-        "high": float(bridge.cost.max()),
+        "teacher": correspondence.teacher,
+        "flows": Markup(figures.flow_chart(correspondence, pictures)),
+        "heat": Markup(figures.heat_chart(correspondence.cost, *names, label)),
+        "low": float(correspondence.cost.min()),
+        "high": float(correspondence.cost.max()),
         "best": matches[:MATCHES],
         "worst": matches[::-1][: min(MATCHES, max(len(matches) - MATCHES, 0))],
         "pictures": pictures,

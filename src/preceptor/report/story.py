@@ -140,10 +140,8 @@ def _ranking(folder: Path) -> Ranking | None:
 def _read_ranking(file: Path) -> Ranking:
     try:
         return Ranking.from_json(file.read_text(encoding="utf-8"))
-    except (ValueError, KeyError, TypeError) as error:
-        raise PreceptorError(
-            f"{file} is no ranking ({error}); write it again with `preceptor rank --out`"
-        ) from error
+    except ValueError as error:  # Ranking's own sentence, or bytes that are no text
+        raise PreceptorError(f"{file} cannot be read: {error}") from error
 
 
 def _json(file: Path) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""The bridge between two label sets: in which order to draw it, and which classes it joins best and worst."""
+"""The correspondence between two label sets: in which order to draw it, and which classes it joins best and worst."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Flow:
 
 
 @dataclass(frozen=True)
-class Bridge:
+class Correspondence:
     """Cost and mean plan between a teacher's classes and mine, rows and columns ordered by likeness."""
 
     teacher: str
@@ -55,11 +55,11 @@ class Bridge:
         return sorted(found, key=lambda match: match[2])
 
 
-def read_bridge(teacher: str, details: Mapping[str, Any]) -> Bridge | None:
-    """The bridge in a ranking row's details, put in order; None where the row has none."""
-    if "bridge" not in details:
+def read_correspondence(teacher: str, details: Mapping[str, Any]) -> Correspondence | None:
+    """The correspondence in a ranking row's details, put in order; None where the row has none."""
+    if "correspondence" not in details:
         return None
-    raw = details["bridge"]
+    raw = details["correspondence"]
     cost, plan = np.array(raw["cost"], dtype=float), np.array(raw["plan"], dtype=float)
     columns = likeness_order(cost.T)
     # Rows follow the columns they are nearest to, so that likeness shows as a diagonal.
@@ -67,7 +67,7 @@ def read_bridge(teacher: str, details: Mapping[str, Any]) -> Bridge | None:
     place[columns] = np.arange(len(columns))
     closeness = np.exp(-(cost - cost.min()) / (0.1 * max(np.ptp(cost), 1e-12)))
     rows = np.argsort((closeness * place).sum(1) / closeness.sum(1), kind="stable")
-    return Bridge(
+    return Correspondence(
         teacher,
         tuple(raw["teacher_classes"][row] for row in rows),
         tuple(raw["task_classes"][column] for column in columns),
