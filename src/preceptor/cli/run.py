@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from preceptor.cli.console import emit_json, say
-from preceptor.cli.options import parse_options
+from preceptor.cli.options import AsJson, TrustCode, parse_options
 from preceptor.cli.task import Classes, OnBadImage, Unlabelled, Window, read_more, read_task
 from preceptor.cli.train import Options
 
@@ -62,12 +62,10 @@ def run(
         int, typer.Option(min=0, help="Of held-out data, weights, data order and augmentation.")
     ] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, mps.")] = "auto",
-    trust_code: Annotated[
-        bool, typer.Option("--trust-code", help="Let python: teachers run their code.")
-    ] = False,
+    trust_code: TrustCode = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run.")] = False,
     report: Annotated[bool, typer.Option(help="Write report.html.")] = True,
-    json: Annotated[bool, typer.Option("--json", help="Print the outcome as JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Rank the teachers in ZOO for DATA, distil the best, and say what it gained.
 
@@ -84,9 +82,9 @@ def run(
         zoo, read_task(data, classes, window, on_bad_image, tested=True), student=student, out=out,
         method=method or None, metrics=tuple(metric or DEFAULT_METRICS), top=top, recipe=recipe, validation=validation,
         refit=refit, seed=seed, device=device, resume=resume, report=report, trust_code=trust_code,
-        unlabelled=read_more(unlabelled, on_bad_image), notify=_to_stderr if json else say, **options,
+        unlabelled=read_more(unlabelled, on_bad_image), notify=_to_stderr if as_json else say, **options,
     )  # fmt: skip
-    if json:
+    if as_json:
         emit_json({**result.to_json(), "path": str(result.path)})
         return
     say(f"student in {result.path}" + (f", report in {result.path / 'report.html'}" if report else ""))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from preceptor.cli.console import emit_json, first_process, say
-from preceptor.cli.options import parse_options
+from preceptor.cli.options import AsJson, TrustCode, parse_options
 from preceptor.cli.task import Classes, OnBadImage, Unlabelled, Window, read_more, read_task
 from preceptor.core import PreceptorError
 
@@ -69,14 +69,12 @@ TensorBoard = Annotated[
 CheckpointEvery = Annotated[
     int | None, typer.Option(help="Steps between checkpoints [at an epoch's end].", rich_help_panel=_RUN)
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 Options = Annotated[
     list[str] | None,
     typer.Option(
         "--option", "-o", help="A setting of recipe or method, as momentum=0.8 or weight=3; may be repeated."
     ),
 ]
-TrustCode = Annotated[bool, typer.Option("--trust-code", help="Let a python: teacher run its code.")]
 
 
 def train(

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from preceptor.cli.console import emit_json, say
+from preceptor.cli.options import AsJson
 
 Run = Annotated[Path, typer.Argument(help="A run folder.")]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON document on standard output.")]
 
 
 def predict(
