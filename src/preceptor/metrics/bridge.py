@@ -20,7 +20,7 @@ def bridge_values(*, epsilon: float = EPSILON, temperature: float = TEMPERATURE,
     Args:
         epsilon: weight of the entropy: how widely a teacher class spreads over the task's.
         temperature: of the teacher's softmax.
-        **teacher: `features`, `labels`, `logits`, `classifier` and what else `paired_classes` takes.
+        **teacher: `features`, `labels`, `logits`, `classifier` or `centers`, and what else `paired_classes` takes.
     """
     check_positive(epsilon=epsilon, temperature=temperature)
     given = paired_classes(**teacher)

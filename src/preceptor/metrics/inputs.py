@@ -41,9 +41,8 @@ def as_matrix(values: Any, name: str, *, rows: int | None = None, columns: int |
     if not math.isfinite(largest) and not np.isfinite(array).all():
         bad = int((~np.isfinite(array)).any(axis=1).sum())
         raise PreceptorError(f"{name} has NaN or infinite values in {bad} of {len(array)} rows")
-    small = (
-        0 < largest < SMALLEST_SINGLE and np.abs(array).max() < SMALLEST_SINGLE
-    )  # entries can cancel in a sum
+    # A small sum may be one of large entries.
+    small = 0 < largest < SMALLEST_SINGLE and np.abs(array).max() < SMALLEST_SINGLE
     return array.astype(np.float64, copy=False) if small or largest > LARGEST_SINGLE else array
 
 
