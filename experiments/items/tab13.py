@@ -17,7 +17,7 @@ from experiments.items.fig05 import TEACHERS
 from experiments.jobs import Job, Scale
 from experiments.lab import Lab
 from preceptor.metrics import METRICS, needs
-from preceptor.metrics.scatter import _latest
+from preceptor.metrics.scatter import forget
 
 NAME, TITLE = "tab13", "Tab. 13: time of metrics"
 DATA, TASK, REPEATS = "cifar100", 2, 3
@@ -66,7 +66,7 @@ def timed(call: Callable[[], float]) -> tuple[list[float], float]:
     """Seconds of each of the repeats, and what was found."""
     seconds, score = [], float(call())
     for _ in range(REPEATS):
-        _latest.clear()  # metrics share the moments of the features: the second to ask would get them for nothing
+        forget()  # metrics share the moments of the features: the second to ask would get them for nothing
         began = time.perf_counter()
         score = float(call())
         seconds.append(round(time.perf_counter() - began, 4))
