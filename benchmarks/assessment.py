@@ -23,12 +23,12 @@ from typing import Any
 import numpy as np
 import torch
 from common import ROOT, kept, show, write_section
-from experiments.assessments import judges
+from draws import school
+from experiments.assessments import judges, mean_agreement
 
 from preceptor.data import Task
 from preceptor.demo import Settings
-from preceptor.distill.train import train
-from preceptor.metrics.quality import pearson, spearman, weighted_kendall
+from preceptor.files import write_atomically
 from preceptor.zoo import Zoo
 from preceptor.zoo.features import extract
 
@@ -45,12 +45,6 @@ TEACHERS: dict[str, tuple[str, str, int]] = {  # alphabets, architecture, epochs
     "digits-and-greek-small": ("digits+greek", SMALL, SETTINGS.teacher_epochs),
     "letters-one-epoch": ("letters", LARGE, 1),
 }  # fmt: skip
-
-
-def school(task: Task, arch: str, epochs: int, seed: int, **options: Any) -> Any:
-    """Train as the demonstration does."""
-    return train(task, student=arch, recipe="quick", epochs=epochs, batch_size=32, lr=0.1, seed=seed, device="cpu",
-                 evaluate_every=epochs, progress=False, **options)  # fmt: skip
 
 
 def zoo_of(folder: Path, names: list[str]) -> Zoo:
@@ -85,7 +79,7 @@ def truth(zoo: Zoo, name: str, teacher: str | None, seed: int, epochs: int, fold
     if key not in known:
         guide = {} if teacher is None else {"method": "sinkhorn", "teacher": f"{zoo.url}/{teacher}"}
         known[key] = school(target(name, seed), SMALL, epochs, seed, **guide).accuracy
-        path.write_text(json.dumps(known))
+        write_atomically(path, json.dumps(known).encode())
         print(f"{key}: {known[key]:.1%}", flush=True)
     return known[key]
 
@@ -101,28 +95,20 @@ def scores_of(zoo: Zoo, name: str, teacher: str) -> dict[str, float]:
     return {name: float(metric(**given)) for name, metric in judges().items()}
 
 
-def quality(scores: dict[str, list[float]], accuracies: dict[str, list[float]]) -> dict[str, float]:
-    """Means over the tasks."""
-    pairs = [(scores[task], accuracies[task]) for task in scores]
-    return {
-        "Pearson": float(np.mean([pearson(s, a) for s, a in pairs])),
-        "Spearman": float(np.mean([spearman(s, a) for s, a in pairs])),
-        "tau": float(np.mean([weighted_kendall(s, a) for s, a in pairs])),
-        "regret": float(np.mean([100 * (max(a) - a[int(np.argmax(s))]) for s, a in pairs])),
-    }
-
-
 def table_of(data: dict[str, Any]) -> str:
     """Metrics by their mean correlation."""
+    truth = data["accuracies"]
     found = {
-        m: quality(data["scores"][m], data["accuracies"])
-        for m in data["scores"]
-        if all(np.isfinite(data["scores"][m][task]).all() for task in data["accuracies"])
+        metric: mean_agreement((scores[task], truth[task]) for task in truth)
+        for metric, scores in data["scores"].items()
+        if all(np.isfinite(scores[task]).all() for task in truth)
     }
     words = ("Pearson", "Spearman", "tau", "regret")
     lines = ["| metric | " + " | ".join(words) + " |", "|---|" + "---:|" * len(words)]
-    for name in sorted(found, key=lambda m: -found[m]["Pearson"]):
-        lines.append(f"| `{name}` | " + " | ".join(f"{found[name][word]:.2f}" for word in words) + " |")
+    for name in sorted(found, key=lambda m: -found[m]["pearson"]):
+        lines.append(
+            f"| `{name}` | " + " | ".join(f"{found[name][word.lower()]:.2f}" for word in words) + " |"
+        )
     blind = np.mean([100 * (max(a) - float(np.mean(a))) for a in data["accuracies"].values()])
     lines.append(
         f"\n{len(data['teachers'])} teachers of characters, {len(data['accuracies'])} tasks with "
@@ -156,8 +142,10 @@ def measure(folder: Path, quick: bool) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--work", type=Path, help="folder for teachers; one that is thrown away by default")
-    parser.add_argument("--quick", action="store_true", help="three teachers, one task, one epoch")
-    parser.add_argument("--render", action="store_true")
+    parser.add_argument(
+        "--quick", action="store_true", help="three teachers, one task, one epoch; keeps nothing"
+    )
+    parser.add_argument("--render", action="store_true", help="only write the table from the kept numbers")
     args = parser.parse_args()
     page = ROOT / "docs" / "metrics.md"
     if args.render:

@@ -5,6 +5,7 @@ two students each. Writes the table of docs/choosing.md.
 
     python benchmarks/characters.py [--quick]
     python benchmarks/characters.py --only patient    # rows with this word anew, the others as they were
+    python benchmarks/characters.py --render          # the table from the kept numbers
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from statistics import mean, stdev
 from typing import Any
 
 import torch
-from common import ROOT, kept, write_section
+from common import ROOT, evidence, kept, show, write
+from draws import school
 
 from preceptor.data import Task
 from preceptor.demo import Settings
-from preceptor.distill.train import train
 
-DRAWS = (5, 6, 7, 8)
+DRAWS, ALONE = (5, 6, 7, 8), "`none`"
 STRONG = {"weight": 100.0, "temperature": 6.0, "center": True}  # spelled out, so that rows stay what they say
 BEFORE = {"weight": 10.0, "temperature": 3.0, "center": True}
-PATIENT = {"mixup": 1.0, "patience": 3}  # the recipe of that name: images mixed up, three times the epochs
+PATIENT = {"mixup": 1.0, "lengthened": 3}  # the recipe of that name: images mixed up, three times the epochs
 MORE = {"mixup": 1.0, "epochs": 8, "unlabelled": "200 of each digit"}  # 1,000 steps, 840 with `PATIENT`
 CONSTANT, FALLING = {"schedule": "constant"}, {"schedule": "linear-decay"}
 ARMS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -59,34 +60,14 @@ ARMS: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def school(
-    task: Task,
-    epochs: int,
-    seed: int,
-    settings: Settings,
-    *,
-    patience: int = 1,
-    lr: float = 0.1,
-    **options: Any,
-) -> Any:
-    """Train as the demonstration does."""
-    epochs *= patience
-    return train(task, student=settings.arch, recipe="quick", epochs=epochs, batch_size=32, lr=lr, seed=seed,
-                 device="cpu", evaluate_every=epochs, progress=False, **options)  # fmt: skip
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="one draw, two epochs; keeps nothing")
-    parser.add_argument("--only", default="", help="a word in the names of the rows to be made")
-    args = parser.parse_args()
-    torch.set_num_threads(1)
+def measure(only: str, quick: bool) -> dict[str, Any]:
+    """Accuracies of the rows with a word in their names, each row with its evidence."""
     settings = Settings()
-    teacher_epochs, epochs = (1, 2) if args.quick else (settings.teacher_epochs, settings.student_epochs)
-    teacher = school(Task(settings.teacher_source("letters")), teacher_epochs, 0, settings)
+    teacher_epochs, epochs = (1, 2) if quick else (settings.teacher_epochs, settings.student_epochs)
+    teacher = school(Task(settings.teacher_source("letters")), settings.arch, teacher_epochs)
     more = Task(f"glyphs:digits?per_class=200&test_per_class=1&noise={settings.noise}&seed=77")
-    found: dict[str, list[float]] = {name: [] for name in ARMS if args.only in name}
-    for draw in DRAWS[: 1 if args.quick else None]:
+    found: dict[str, list[float]] = {name: [] for name in ARMS if only in name}
+    for draw in DRAWS[: 1 if quick else None]:
         task = Task(replace(settings, data_seed=draw).target)
         for seed in (10 * draw, 10 * draw + 1):
             for name in found:
@@ -97,18 +78,29 @@ def main() -> None:
                     guide = {"method": "none", "start_from": teacher, "lr": 0.01}
                 else:
                     guide = {"method": method, **({} if method == "none" else {"teacher": teacher})}
-                length = options.pop("epochs", epochs)
-                result = school(task, length, seed, settings, **guide, **options)
+                length = options.pop("lengthened", 1) * options.pop("epochs", epochs)
+                result = school(task, settings.arch, length, seed, **guide, **options)
                 found[name].append(result.accuracy)
             print({name: round(100 * values[-1], 1) for name, values in found.items()}, flush=True)
-    if args.only and not args.quick:
-        earlier = kept("characters")["accuracies"]
-        found = {name: found.get(name) or earlier[name] for name in ARMS}
+    return {"draws": DRAWS, "teacher": teacher.accuracy, "accuracies": found,
+            "evidence": dict.fromkeys(found, evidence())}  # fmt: skip
+
+
+def merged(earlier: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    """All rows in the order of `ARMS`, those just found in the place of earlier ones, each with its evidence."""
+    both = {part: {**earlier[part], **found[part]} for part in ("accuracies", "evidence")}
+    return {**found, **{part: {name: rows[name] for name in ARMS} for part, rows in both.items()}}
+
+
+def table(data: dict[str, Any]) -> str:
+    """Mean accuracies, and gains over the student alone where that was trained too."""
+    found = data["accuracies"]
     lines = ["| method | accuracy, % | gain, points |", "|---|---:|---:|"]
     for name, values in found.items():
-        gains = [value - base for value, base in zip(values, found["`none`"], strict=True)]
-        error = stdev(gains) / len(gains) ** 0.5
-        gain = "" if name == "`none`" else f"{100 * mean(gains):+.1f} ± {100 * error:.1f}"
+        gain = ""
+        if name != ALONE and ALONE in found:
+            gains = [value - base for value, base in zip(values, found[ALONE], strict=True)]
+            gain = f"{100 * mean(gains):+.1f} ± {100 * stdev(gains) / len(gains) ** 0.5:.1f}"
         lines.append(f"| {name} | {100 * mean(values):.1f} | {gain} |")
     lines.append(
         "\nMean of four draws with two students each; ± the standard error of the mean gain over the first row."
@@ -117,9 +109,23 @@ def main() -> None:
         "`patient`: images mixed up (`mixup=1`) and three times the epochs, as in `--recipe patient`; with more "
         "images, 200 of each digit by `--unlabelled`, as many steps."
     )
-    print("\n".join(lines))
-    write_section("characters", "\n".join(lines), {"draws": DRAWS, "teacher": teacher.accuracy, "accuracies": found},
-                  quick=args.quick, page=ROOT / "docs" / "choosing.md")  # fmt: skip
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="one draw, two epochs; keeps nothing")
+    parser.add_argument("--render", action="store_true", help="only write the table from the kept numbers")
+    parser.add_argument("--only", default="", help="a word in the names of the rows to be made")
+    args = parser.parse_args()
+    if not args.render:
+        torch.set_num_threads(1)
+        found = measure(args.only, args.quick)
+        print(table(found))
+        if args.quick:
+            return
+        write("characters", merged(kept("characters"), found) if args.only else found)
+    show("characters", table(kept("characters")), page=ROOT / "docs" / "choosing.md")
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ def arguments(doc: str) -> argparse.ArgumentParser:
     """What all of them take."""
     parser = argparse.ArgumentParser(description=doc.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="one draw, two epochs; keeps nothing")
+    parser.add_argument("--render", action="store_true", help="only write the table from the kept numbers")
     parser.add_argument("--workers", type=int, default=2)
     return parser
 
@@ -47,13 +48,17 @@ def _alone(work: Callable[[Cell, bool], Found], quick: bool, cell: Cell) -> Foun
     return work(cell, quick)
 
 
+def school(task: Task, arch: str, epochs: int, seed: int = 0, *, lr: float = 0.1, **options: Any) -> Result:
+    """Train as the demonstration does."""
+    return train(task, student=arch, recipe="quick", epochs=epochs, batch_size=32, lr=lr, seed=seed, device="cpu",
+                 evaluate_every=epochs, progress=False, **options)  # fmt: skip
+
+
 def teacher_of(name: str, quick: bool, **options: Any) -> Result:
-    """A teacher of so many rendered characters, trained as the demonstration does."""
+    """A teacher of so many rendered characters."""
     settings = Settings()
     source = f"glyphs:{name}?per_class={TEACHERS[name]}&test_per_class=20&noise={settings.noise}&seed=1000"
-    epochs = 1 if quick else settings.teacher_epochs
-    return train(Task(source), student=settings.arch, recipe="quick", batch_size=32, lr=0.1, epochs=epochs,
-                 device="cpu", evaluate_every=epochs, progress=False, **options)  # fmt: skip
+    return school(Task(source), settings.arch, 1 if quick else settings.teacher_epochs, **options)
 
 
 def percent(values: Sequence[float]) -> str:

@@ -7,6 +7,7 @@ images a class. "Same classes": both have 0 to 4, and only the teacher had all i
     python benchmarks/methods.py [--quick]
     python benchmarks/methods.py --methods sinkhorn kd     # these anew, the others as they were
     python benchmarks/methods.py --patient                 # a second table: images mixed up, 900 steps
+    python benchmarks/methods.py [--patient] --render      # the table from the kept numbers
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ import argparse
 import logging
 import warnings
 from statistics import mean, stdev
+from typing import Any
 
 import numpy as np
 import torch
-from common import ROOT, kept, write_section
+from common import ROOT, evidence, kept, show, write
 from sklearn.datasets import load_digits
 
 from preceptor.core import PreceptorError
@@ -33,6 +35,8 @@ STAGES = {
     "sftn-teacher",
 }  # run by the schedules of their methods
 NAMES = tuple("0123456789")
+MINE = NAMES[:5]
+SETTINGS = {"other classes": NAMES[3:], "same classes": MINE}  # what the teacher knows
 TEACHER_EPOCHS = 30
 SOME = ("kd", "probe-kd", "refilled", "rkd", "sinkhorn", "sinkhorn+probe")  # with the patient recipe
 PER_CLASS = 4  # with ten, the plain student is above 90 % and there is little left to gain
@@ -63,6 +67,7 @@ def accuracy(method: str, task: Task, teacher: object, seed: int, epochs: int, r
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one seed, three epochs; keeps nothing")
+    parser.add_argument("--render", action="store_true", help="only write the table from the kept numbers")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=300)
     parser.add_argument("--methods", nargs="*")
@@ -70,29 +75,37 @@ def main() -> None:
         "--patient", action="store_true", help="the recipe of that name, for some of the methods"
     )
     args = parser.parse_args()
-    logging.getLogger("preceptor").setLevel(logging.ERROR)
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
+    name, marker = ("methods_patient", "patient") if args.patient else ("methods", "measured")
+    if not args.render:
+        logging.getLogger("preceptor").setLevel(logging.ERROR)
+        warnings.simplefilter("ignore")
+        torch.set_num_threads(1)
+        found = measure(args)
+        if args.quick:
+            print(table(found))
+            return
+        write(name, merged(kept(name), found) if args.methods else found)
+    show(name, table(kept(name)), page=ROOT / "docs" / "methods.md", marker=marker)
+
+
+def measure(args: argparse.Namespace) -> dict[str, Any]:
+    """Accuracies of the chosen methods and of the plain student, each row with its evidence."""
     seeds, epochs = (1, 3) if args.quick else (args.seeds, args.epochs * (3 if args.patient else 1))
-    recipe, name, marker = (
-        ("patient", "methods_patient", "patient") if args.patient else ("small", "methods", "measured")
-    )
     some = SOME if args.patient else sorted((set(METHODS) | set(SCHEDULES)) - STAGES - {"none"})
-    chosen = args.methods or some
-    everything, mine = digits(), NAMES[:5]
-    settings = {"other classes": NAMES[3:], "same classes": mine}
+    everything = digits()
     found: dict[str, dict[str, list[float] | str]] = {}
-    for setting, known in settings.items():
+    for setting, known in SETTINGS.items():
         schooling = 2 if args.quick else TEACHER_EPOCHS
         teacher = train(
             everything.subset(known), student="cnn-16", recipe="small", epochs=schooling, progress=False,
             device="cpu", evaluate_every=schooling,
         )  # fmt: skip
-        for method in ["none", *chosen]:
+        for method in ["none", *(args.methods or some)]:
             cell: list[float] | str = []
             for seed in range(seeds):
-                task = everything.subset(mine).per_class(PER_CLASS, seed)
+                task = everything.subset(MINE).per_class(PER_CLASS, seed)
                 try:
+                    recipe = "patient" if args.patient else "small"
                     cell.append(accuracy(method, task, teacher, seed, epochs, recipe))
                 except PreceptorError as error:
                     cell = str(error)
@@ -104,26 +117,27 @@ def main() -> None:
                 cell if isinstance(cell, str) else [round(100 * v, 1) for v in cell],
                 flush=True,
             )
-    if args.methods and not args.quick:
-        found = {**kept(name)["results"], **found}
-    table = ["| method | " + " | ".join(settings) + " |", "|---|" + "---|" * len(settings)]
+    proof = evidence()
+    return {"seeds": seeds, "epochs": epochs, "results": found, "evidence": dict.fromkeys(found, proof)}
+
+
+def merged(earlier: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    """All rows, those just found in the place of earlier ones, each with its evidence."""
+    return {**found, **{part: {**earlier[part], **found[part]} for part in ("results", "evidence")}}
+
+
+def table(data: dict[str, Any]) -> str:
+    """Accuracies, and gains over the plain student."""
+    found = data["results"]
+    lines = ["| method | " + " | ".join(SETTINGS) + " |", "|---|" + "---|" * len(SETTINGS)]
     for method, cells in found.items():
-        table.append(
-            f"| `{method}` | " + " | ".join(_cell(cells[s], found["none"][s]) for s in settings) + " |"
-        )
-    table.append(
+        shown = " | ".join(_cell(cells[setting], found["none"][setting]) for setting in SETTINGS)
+        lines.append(f"| `{method}` | {shown} |")
+    lines.append(
         "\nTest accuracy in percent, mean ± standard deviation over the seeds, and the mean gain over the plain"
     )
-    table.append("student of the same seed ± its standard error; – where the method refuses other classes.")
-    data = {"seeds": seeds, "epochs": epochs, "results": found}
-    write_section(
-        name,
-        "\n".join(table),
-        data,
-        quick=args.quick,
-        page=ROOT / "docs" / "methods.md",
-        marker=marker,
-    )
+    lines.append("student of the same seed ± its standard error; – where the method refuses other classes.")
+    return "\n".join(lines)
 
 
 def _cell(values: list[float] | str, plain: list[float] | str) -> str:

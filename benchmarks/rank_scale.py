@@ -2,10 +2,12 @@
 
     python benchmarks/rank_scale.py                       everything; some ten minutes on two cores
     python benchmarks/rank_scale.py --teachers 1000 --workers 1 2 --parts ray cached
+    python benchmarks/rank_scale.py --quick               small sizes; keeps nothing
+    python benchmarks/rank_scale.py --render              the table from the kept numbers
 
 Writes results/benchmarks/rank_scale.json and the table in docs/performance.md; parts that were left out stay as they
-were. Figures are ratios within one run; the JSON holds the seconds too, and the load of the machine: a speed-up
-measured while others use the cores says nothing.
+were, with the evidence of the run that made them. Figures are ratios within one run; the JSON holds the seconds too,
+and the load of the machine: a speed-up measured while others use the cores says nothing.
 """
 
 from __future__ import annotations
@@ -267,25 +269,52 @@ def main() -> None:
     parser.add_argument(
         "--metrics", nargs="+", default=["bridge", "leep", "sinkhorn"], help="of the pre-filter"
     )
+    parser.add_argument("--quick", action="store_true", help="small sizes; keeps nothing")
+    parser.add_argument("--render", action="store_true", help="only write the table from the kept numbers")
     arguments = parser.parse_args()
-    from common import RESULTS, keep, kept, show  # beside this script; tests import its parts from elsewhere
+    from common import RESULTS, kept, show, write  # beside this script; tests import its parts from elsewhere
 
-    result: dict[str, Any] = kept("rank_scale") if (RESULTS / "rank_scale.json").exists() else {}
     torch.set_num_threads(1)
+    if not arguments.render:
+        found = measure(arguments)
+        print(table(found))
+        if arguments.quick:
+            return
+        earlier = kept("rank_scale") if (RESULTS / "rank_scale.json").exists() else {}
+        write("rank_scale", merged(earlier, found))
+    show("rank_scale", table(kept("rank_scale")))
+
+
+def measure(arguments: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
+    """The rows of the parts that were asked for, each with its evidence."""
+    from common import evidence
+
+    workers, teachers, counts, zoos = arguments.workers, arguments.teachers, [200, 400, 1000], None
+    if arguments.quick:
+        workers, teachers, counts, zoos = workers[:2], [100], [20], 2
+    chosen = [setting for setting in PREFILTERS if setting[0] in arguments.metrics]
+    found: dict[str, list[dict[str, Any]]] = {}
     with tempfile.TemporaryDirectory(prefix="rank-scale-") as folder:
         if "ray" in arguments.parts:
-            result["speed_up"] = speed_up(arguments.workers, Path(folder))
+            found["speed_up"] = speed_up(workers, Path(folder))
         if "growth" in arguments.parts:
-            result["growth"] = growth(arguments.teachers, Path(folder))
+            found["growth"] = growth(teachers, Path(folder))
         if "cached" in arguments.parts:
-            result["cached"] = cached([200, 400, 1000], Path(folder))
+            found["cached"] = cached(counts, Path(folder))
         if "prefilter" in arguments.parts:
-            earlier = [row for row in result.get("prefilter", []) if row["metric"] not in arguments.metrics]
-            chosen = [setting for setting in PREFILTERS if setting[0] in arguments.metrics]
-            result["prefilter"] = [*(prefilter(*setting) for setting in chosen), *earlier]
-    keep("rank_scale", result)
-    show("rank_scale", table(result))
-    print(table(result))
+            found["prefilter"] = [prefilter(metric, zoos or many, *size) for metric, many, *size in chosen]
+    proof = evidence()
+    return {part: [{**row, "evidence": proof} for row in rows] for part, rows in found.items()}
+
+
+def merged(earlier: dict[str, Any], found: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    """Parts as they were just found; of the pre-filter, metrics that were left out stay."""
+    result = {**earlier, **found}
+    if "prefilter" in found:
+        anew = {row["metric"] for row in found["prefilter"]}
+        rest = [row for row in earlier.get("prefilter", []) if row["metric"] not in anew]
+        result["prefilter"] = [*found["prefilter"], *rest]
+    return result
 
 
 def table(result: dict[str, Any]) -> str:
@@ -294,7 +323,7 @@ def table(result: dict[str, Any]) -> str:
     if rows := result.get("speed_up"):
         told = ", ".join(f"{row['workers']}: {row['speed_up']:.2f}" for row in rows)
         lines.append(
-            f"- Speed-up by Ray workers on {os.cpu_count()} cores (load {rows[0]['load']:.1f}): {told}."
+            f"- Speed-up by Ray workers on {rows[0]['evidence']['cores']} cores (load {rows[0]['load']:.1f}): {told}."
         )
     for row in result.get("growth", []):
         lines.append(
