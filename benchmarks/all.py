@@ -21,9 +21,9 @@ import torch
 HERE = Path(__file__).resolve().parent
 # Name -> arguments of the full run, of the quick one (None: there is none), and whether it needs a CUDA device.
 BENCHMARKS: dict[str, tuple[list[str], list[str] | None, bool]] = {
-    "sinkhorn": (["--limit", "150"], None, False),
-    "ranking": ([], ["--size", "cub", "--repeats", "1", "--dry-run"], False),
-    "rank_scale": ([], None, False),
+    "sinkhorn": (["--limit", "150"], ["--quick"], False),
+    "ranking": ([], ["--quick"], False),
+    "rank_scale": ([], ["--quick"], False),
     "distill": ([], ["--quick"], False),
     "methods": ([], ["--quick"], False),
     "methods --patient": ([], ["--quick"], False),

@@ -4,6 +4,7 @@ Digits from 10 and 20 noisy images each, as in `preceptor demo`, from a teacher 
 fonts that nobody has seen. Every number is a real `run` with nothing set. Writes the table of docs/choosing.md.
 
     python benchmarks/choice.py [--quick] [--workers 2]
+    python benchmarks/choice.py --render    # the table from the kept numbers
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import tempfile
 from dataclasses import replace
 from typing import Any
 
-from common import ROOT, write_section
+from common import ROOT, kept, show, write_section
 from draws import TEACHERS, accuracy_table, arguments, in_processes, teacher_of
 
 from preceptor import Task, Zoo, run
@@ -23,6 +24,7 @@ from preceptor.pipeline.trials import METHODS_TRIED
 
 COUNTS, DRAWS = (10, 20), (5, 6, 7, 8)
 COLUMNS = ("plain", *METHODS_TRIED, "chosen", "chosen, all labels", "plain, all labels")
+PAGE = ROOT / "docs" / "choosing.md"
 Cell = tuple[str, int, int]  # teacher, images a class, draw
 
 
@@ -56,6 +58,9 @@ def table(result: dict[str, Any]) -> str:
 
 def main() -> None:
     args = arguments(__doc__).parse_args()
+    if args.render:
+        show("choice", table(kept("choice")), page=PAGE)
+        return
     cells: list[Cell] = list(itertools.product(TEACHERS, COUNTS, DRAWS[:1] if args.quick else DRAWS))
     rows = []
     for (teacher, count, draw), accuracies in in_processes(outcome, cells, args):
@@ -63,7 +68,7 @@ def main() -> None:
         print(rows[-1], flush=True)
     shown = table({"rows": rows})
     print(shown)
-    write_section("choice", shown, {"rows": rows}, quick=args.quick, page=ROOT / "docs" / "choosing.md")
+    write_section("choice", shown, {"rows": rows}, quick=args.quick, page=PAGE)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ images in fonts that nobody has seen; `--recipe small` and `--recipe patient` as
 figure of docs/when-it-helps.md.
 
     python benchmarks/counts.py [--quick] [--workers 2]
-    python benchmarks/counts.py --show      # table and figure from what was kept
+    python benchmarks/counts.py --render    # table and figure from what was kept
 """
 
 from __future__ import annotations
@@ -100,10 +100,8 @@ def draw(result: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    parser = arguments(__doc__)
-    parser.add_argument("--show", action="store_true", help="table and figure from what was kept")
-    args = parser.parse_args()
-    if not args.show:
+    args = arguments(__doc__).parse_args()
+    if not args.render:
         rows = []
         for (count, recipe, which), found in in_processes(accuracies, cells_of(args.quick), args):
             rows.append({"count": count, "recipe": recipe, "draw": which, "accuracies": found})

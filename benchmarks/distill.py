@@ -12,6 +12,7 @@ networks), as a share of the plain step: there the noise of the step is that of 
 Peak memory is the most that a step's tensors hold at once, weights and data left out.
 
     python benchmarks/distill.py [--quick] [--methods sinkhorn rkd …] [--rounds 30]
+    python benchmarks/distill.py --render    # the table from the kept numbers
 
 Nothing is published from a machine on which the plain step differs from itself, or on which the interval of the
 transport term is wider than the 3 % that it is allowed.
@@ -26,7 +27,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from common import write_section
+from common import kept, show, write_section
 from pairs import median_interval, paired, timed
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
@@ -247,13 +248,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--quick", action="store_true", help="batch 32, five rounds, nothing kept")
+    parser.add_argument("--quick", action="store_true", help="batch 32, five rounds; keeps nothing")
+    parser.add_argument("--render", action="store_true", help="only write the table from the kept numbers")
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=30, help="of none and sinkhorn; a third for the others")
     parser.add_argument(
         "--methods", nargs="*", default=list(METHODS), choices=list(METHODS), metavar="METHOD"
     )
     args = parser.parse_args()
+    if args.render:
+        show("distill", table(kept("distill")))
+        return
     torch.set_num_threads(1)
     batch, rounds = (32, 5) if args.quick else (args.batch, args.rounds)
     names = ["none", *(name for name in args.methods if name != "none")]

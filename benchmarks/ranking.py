@@ -1,6 +1,8 @@
 """Time of each metric on one teacher's tensors, as a ratio to the reference LogME in the same process.
 
     python benchmarks/ranking.py [--threads 2] [--repeats 3] [--size cub|large|all]
+    python benchmarks/ranking.py --quick     # the smaller size once; keeps nothing
+    python benchmarks/ranking.py --render    # the table from the kept numbers
 
 The reference is LogME as its authors publish it: one SVD, then a fixed point for each class, in plain numpy
 and float64. Both published forms are timed (ICML 2021, and the faster one of JMLR 2022); ratios are to the
@@ -240,7 +242,7 @@ def main():
     )
     parser.add_argument("--size", choices=[*SIZES, "all"], default="all")
     parser.add_argument("--no-loss", action="store_true", help="leave out the converged scikit-learn fit")
-    parser.add_argument("--dry-run", action="store_true", help="print only")
+    parser.add_argument("--quick", action="store_true", help="the smaller size once; keeps nothing")
     parser.add_argument("--render", action="store_true", help="only write the table from the kept numbers")
     options = parser.parse_args()
     for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -248,13 +250,15 @@ def main():
     if options.render:
         render()
         return
+    if options.quick:
+        options.size, options.repeats = "cub", 1
     sizes = list(SIZES) if options.size == "all" else [options.size]
     results = [
         measure(size, options.repeats, CLOCKS[options.clock], not options.no_loss and size == "cub")
         for size in sizes
     ]
     print(table(results))
-    if not options.dry_run:
+    if not options.quick:
         from common import keep  # imports torch, which must not come before the threads are set
 
         keep("ranking", {"clock": options.clock, "results": results})

@@ -4,7 +4,7 @@ Every solver has to bring every problem of the batch to the same measured L1 mar
 the numbers with their evidence to results/benchmarks/sinkhorn.json and the table into docs/performance.md.
 
     python benchmarks/sinkhorn.py            # all shapes, some hours on two cores
-    python benchmarks/sinkhorn.py --quick    # the two small shapes, a few minutes
+    python benchmarks/sinkhorn.py --quick    # the two small shapes, a few minutes; keeps nothing
     python benchmarks/sinkhorn.py --shape 256,100,100 --epsilon 0.01 --limit 60    # some rows; the others stay
 """
 
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from common import PAGE, RESULTS, evidence, kept, put
+from common import PAGE, RESULTS, evidence, kept, put, write
 from sinkhorn_peers import (
     TEMPERATURE,
     TOLERANCE,
@@ -220,7 +220,9 @@ def options() -> argparse.Namespace:
         return tuple(int(size) for size in text.split(","))
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="the two small shapes, 20 seconds a peer")
+    parser.add_argument(
+        "--quick", action="store_true", help="the two small shapes, 20 seconds a peer; keeps nothing"
+    )
     parser.add_argument("--shape", type=shape, action="append", choices=SHAPES, help="B,m,n; may be repeated")
     parser.add_argument("--kind", action="append", choices=KINDS, help="may be repeated")
     parser.add_argument("--epsilon", type=float, action="append", choices=EPSILONS, help="may be repeated")
@@ -250,9 +252,11 @@ def main() -> None:
         facts = {"tolerance": TOLERANCE, "temperature": TEMPERATURE, "seed": 0, "repeats": arguments.repeats}
         rows.append({**row, "limit": arguments.limit, "evidence": {**evidence(), **facts}})
         print(table(rows[-1:]).splitlines()[-1], flush=True)
+    if arguments.quick:
+        print(table(rows))
+        return
     rows = merged(rows, target)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(json.dumps({"rows": rows}, indent=2) + "\n")
+    write("sinkhorn", {"rows": rows})
     render(rows)
     print(table(rows))
 

@@ -5,6 +5,7 @@ digits that take 28 px. Either the files have 28 px and `--image-size 14` does t
 beforehand, so that the teacher sees what is left, enlarged. Writes the table of docs/choosing.md.
 
     python benchmarks/sizes.py [--quick] [--workers 2]
+    python benchmarks/sizes.py --render    # the table from the kept numbers
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from common import ROOT, write_section
+from common import ROOT, kept, show, write_section
 from draws import TEACHERS, accuracy_table, arguments, in_processes, teacher_of
 
 from preceptor import Task
@@ -25,6 +26,7 @@ from preceptor.distill.train import train
 
 SIDE, METHODS, DRAWS = 14, ("sinkhorn", "sinkhorn+probe"), (5, 6, 7, 8)
 COLUMNS = ("alone", "shrunk beforehand", "as they are")
+PAGE = ROOT / "docs" / "choosing.md"
 Cell = tuple[str, int]  # teacher, draw
 
 
@@ -68,6 +70,9 @@ def table(result: dict[str, Any]) -> str:
 
 def main() -> None:
     args = arguments(__doc__).parse_args()
+    if args.render:
+        show("sizes", table(kept("sizes")), page=PAGE)
+        return
     cells: list[Cell] = list(itertools.product(TEACHERS, DRAWS[:1] if args.quick else DRAWS))
     rows = []
     for (teacher, draw), found in in_processes(accuracies, cells, args):
@@ -75,7 +80,7 @@ def main() -> None:
         print(rows[-1], flush=True)
     shown = table({"rows": rows})
     print(shown)
-    write_section("sizes", shown, {"rows": rows}, quick=args.quick, page=ROOT / "docs" / "choosing.md")
+    write_section("sizes", shown, {"rows": rows}, quick=args.quick, page=PAGE)
 
 
 if __name__ == "__main__":
