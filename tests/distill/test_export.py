@@ -146,7 +146,7 @@ def test_an_opset_that_cannot_be_written_is_refused(run: Path, tmp_path: Path, o
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ('{"a": 1}', "config.json is no run's: it lacks arch, classes, .*; name the folder that --out was given"),
+        ('{"a": 1}', r"config.json is no run's: it lacks arch, classes, .*; name the folder .* out \(--out\)"),
         ("[]", "config.json holds no JSON object; restore it or train again"),
         ('{"a"', "config.json is not valid JSON .*; restore it or train again"),
     ],

@@ -135,7 +135,8 @@ class RunFolder:
         missing = sorted(_NEEDED - config.keys())
         if missing:
             raise PreceptorError(
-                f"{self.config_file} is no run's: it lacks {', '.join(missing)}; name the folder that --out was given"
+                f"{self.config_file} is no run's: it lacks {', '.join(missing)}; name the folder that was given as "
+                "out (--out)"
             )
         return config
 
@@ -148,7 +149,7 @@ class RunFolder:
             return parse_object(file.read_bytes(), file)
         except FileNotFoundError:
             raise PreceptorError(
-                f"{self.path} is no run: it has no {file.name}; name the folder that --out was given"
+                f"{self.path} is no run: it has no {file.name}; name the folder that was given as out (--out)"
             ) from None
 
     def append_log(self, record: Mapping[str, Any]) -> None:
