@@ -146,5 +146,5 @@ def test_names_combine_and_wrong_ones_are_answered():
     assert augmentation("random-resized-crop-flip").draws == 7
     assert augmentation(None).draws == 0
     assert augmentation(both) is both
-    with pytest.raises(PreceptorError, match="no augmentation 'pad-crop-flop'; did you mean pad-crop-flip"):
+    with pytest.raises(PreceptorError, match="no augmentation 'pad-crop-flop'; did you mean 'pad-crop-flip'"):
         augmentation("pad-crop-flop")

@@ -124,9 +124,9 @@ def test_default_task_is_made_in_seconds():
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("digit", "there is no glyphs:digit; did you mean digits"),
-        ("", "there is no glyphs:; did you mean"),
-        ("digits+upper-A-Z", "there is no glyphs:upper-A-Z; did you mean upper"),
+        ("digit", "there is no glyphs:digit; did you mean 'digits'"),
+        ("", "there is no glyphs:; there are "),
+        ("digits+upper-A-Z", "there is no glyphs:upper-A-Z; did you mean 'upper"),
         ("digits?colour=1", "no option 'colour'; expected per_class, test_per_class, noise, jitter, seed"),
         ("digits?per_class=0", "'per_class=0' is out of range; expected a number from 1 to 20000"),
         ("digits?per_class=2.5", "'per_class=2.5' is out of range"),

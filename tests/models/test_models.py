@@ -215,8 +215,8 @@ def test_initial_scale_survives_depth():
     [
         ("wrn-16", (3, 32, 32), "expected wrn-DEPTH-WIDTH with a depth of 6n"),
         ("wrn-17-1", (3, 32, 32), "expected wrn-DEPTH-WIDTH with a depth of 6n"),
-        ("wrn_16_1", (3, 32, 32), "no architecture 'wrn_16_1'; did you mean wrn-16-1"),
-        ("mobilnet-0.5", (3, 32, 32), "did you mean mobilenet-0.5"),
+        ("wrn_16_1", (3, 32, 32), "no architecture 'wrn_16_1'; did you mean 'wrn-16-1"),
+        ("mobilnet-0.5", (3, 32, 32), "did you mean 'mobilenet-0.5"),
         ("mobilenet-9", (3, 32, 32), "expected mobilenet-WIDTH with a width from 0.1 to 4"),
         ("resnet-19", (3, 32, 32), "expected one of resnet-18, resnet-34, resnet-50"),
         ("cnn-x", (1, 28, 28), "expected cnn-WIDTH with a whole number, such as cnn-16"),

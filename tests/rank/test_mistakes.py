@@ -13,7 +13,7 @@ from preceptor.rank import rank
         ({"metrics": []}, "no metric was named"),
         ({"by": "logme"}, "cannot rank by 'logme': it is not among the metrics bridge, sinkhorn"),
         ({"engine": "spark"}, "no engine 'spark'; there are local and ray"),
-        ({"teachers": ["sam"]}, "no teacher 'sam' in .*; near are same"),
+        ({"teachers": ["sam"]}, "no teacher 'sam' in .*; did you mean 'same'"),
         ({"options": {"leep": {}}}, "options for 'leep', which is not among the metrics bridge, sinkhorn"),
         (
             {"options": {"bridge": {"epsilom": 1.0}}},

@@ -135,7 +135,7 @@ def test_load_teacher_splits_at_the_last_slash(zoo: Zoo, run: Path) -> None:
     zoo.add(f"run:{run}", name="a")
     assert load_teacher(f"{zoo.url}/a").name == "a"
     assert load_teacher(f"{zoo.url}/a/").name == "a"
-    with pytest.raises(PreceptorError, match=r"no teacher 'aa'.*did you mean a"):
+    with pytest.raises(PreceptorError, match=r"no teacher 'aa'.*did you mean 'a"):
         load_teacher(f"{zoo.url}/aa")
     for path in ("a", "", "s3://a", "/"):
         with pytest.raises(PreceptorError, match="names no teacher; write ZOO/NAME"):

@@ -12,6 +12,7 @@ from preceptor.cli.options import AsJson, TrustCode
 from preceptor.cli.task import OnBadImage, read_task
 from preceptor.cli.zoo_options import parse_preprocessing, read_classes
 from preceptor.core import PreceptorError
+from preceptor.wording import listed, with_comma_quoted
 
 if TYPE_CHECKING:
     from preceptor.zoo import Card, Zoo
@@ -164,7 +165,7 @@ def show(zoo: ZooArgument, name: NameArgument, as_json: AsJson = False) -> None:
         emit_json(card.model_dump(mode="json"))
         return
     preprocessing = card.preprocessing
-    shown = ", ".join(card.classes[:8]) + (", …" if len(card.classes) > 8 else "")
+    shown = listed(map(with_comma_quoted, card.classes), 8)
     head = (
         f"{card.head.path}, {card.head.reduction} over positions"
         if card.head.reduction != "none"

@@ -6,7 +6,6 @@ with any number of workers. Images are uint8 (B, C, H, W) throughout.
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from torch import Tensor
 from torchvision.transforms.v2 import functional as TF
 
 from preceptor.core import PreceptorError
+from preceptor.wording import hint
 
 
 class Stage(Protocol):
@@ -209,9 +209,9 @@ def augmentation(name: str | Augmentation | None) -> Augmentation:
     parts = []
     for part in (name or "none").split("+"):
         if part not in PARTS:
-            near = difflib.get_close_matches(part, PARTS, n=2) or list(PARTS)
+            there = f"there are {', '.join(PARTS)}"
             raise PreceptorError(
-                f"no augmentation {part!r}; did you mean {' or '.join(near)}? Join several with +"
+                f"no augmentation {part!r}; {hint(part, PARTS, there)} (join several with +)"
             )
         parts.append(PARTS[part])
     return Augmentation(

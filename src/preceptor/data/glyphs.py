@@ -12,7 +12,6 @@ depends on the options and on its own character only: "A" looks the same in `let
 
 from __future__ import annotations
 
-import difflib
 import functools
 import string
 from dataclasses import dataclass, fields
@@ -26,6 +25,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from preceptor.core import PreceptorError
 from preceptor.data.split import ArrayStore, Split
+from preceptor.wording import hint
 
 SIDE = 28
 FINE = 2 * SIDE  # characters are transformed at twice the size and then averaged, so that edges stay smooth
@@ -94,9 +94,9 @@ def parse_glyphs(name: str) -> tuple[str, Options]:
     characters: dict[str, None] = {}
     for task in alphabet.split("+"):
         if task not in TASKS:
-            near = difflib.get_close_matches(task, TASKS, n=2) or list(TASKS)
+            there = f"there are {', '.join(TASKS)}"
             raise PreceptorError(
-                f"there is no glyphs:{task}; did you mean {' or '.join(near)}? Join several with +"
+                f"there is no glyphs:{task}; {hint(task, TASKS, there)} (join several with +)"
             )
         characters |= dict.fromkeys(TASKS[task])
     return "".join(characters), _options(query)

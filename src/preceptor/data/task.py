@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import os
 from collections.abc import Iterable, Sequence
@@ -17,6 +16,7 @@ from preceptor.data.sources import read_source
 from preceptor.data.split import Split
 from preceptor.data.subsets import hold_out, take_per_class, take_stratified
 from preceptor.defaults import own_defaults
+from preceptor.wording import hint, listed
 
 
 class Task:
@@ -200,9 +200,9 @@ def never_held_out(task: Task) -> list[str]:
     what = f"a single training {task.kind.removesuffix('s')}"
     if len(single) == 1:
         return [f"class {single[0]} has {what}: it stays in training, and none is held out to judge by"]
-    named = ", ".join(single[:3]) + (", …" if len(single) > 3 else "")
     return [
-        f"{len(single)} classes ({named}) have {what} each: these stay in training, and none is held out to judge by"
+        f"{len(single)} classes ({listed(single, 3)}) have {what} each: these stay in training, and none is held out "
+        "to judge by"
     ]
 
 
@@ -210,10 +210,10 @@ def known_classes(names: Sequence[str], available: tuple[str, ...]) -> tuple[str
     """Check class names against those there are."""
     for name in names:
         if name not in available:
-            near = difflib.get_close_matches(str(name), available, n=3) or list(available[:5])
-            raise PreceptorError(f"there is no class {name!r}; did you mean one of {', '.join(near)}?")
+            there = f"there are {listed(map(repr, available))}"
+            raise PreceptorError(f"there is no class {name!r}; {hint(str(name), available, there)}")
     if len(set(names)) != len(names):
-        raise PreceptorError(f"the classes {', '.join(names)} name one twice; name each once")
+        raise PreceptorError(f"the classes {listed(map(repr, names))} name one twice; name each once")
     return tuple(names)
 
 
@@ -251,7 +251,7 @@ def _check(name: str, classes: tuple[str, ...], train: Split, test: Split) -> No
     """Refuse what no task can be."""
     if len(classes) < 2:
         raise PreceptorError(
-            f"{name} has {len(classes)} class ({', '.join(classes)}); a task needs two or more"
+            f"{name} has {len(classes)} class ({listed(map(repr, classes))}); a task needs two or more"
         )
     if len(set(classes)) != len(classes) or not all(classes):
         raise PreceptorError(f"{name} has empty or repeated class names; give each class a name of its own")

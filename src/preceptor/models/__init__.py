@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-import secrets
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import torch
 
@@ -17,6 +16,7 @@ from preceptor.models.mobilenet import MobileNet
 from preceptor.models.network import Network
 from preceptor.models.resnet import DEPTHS, ResNet
 from preceptor.models.wide_resnet import WideResNet
+from preceptor.wording import hint
 
 __all__ = ["ARCHITECTURES", "EXAMPLES", "Network", "build"]
 
@@ -123,7 +123,8 @@ def build(
         num_classes: Rows of the classifier.
         input_shape: (C, H, W), or (d,) for vectors. Below 64 px `mobilenet` and `resnet` keep the
             resolution in their first layer.
-        seed: Makes the initial weights reproducible; None: others each time. The caller's random state is left alone.
+        seed: Of the initial weights, which then leave the caller's random state alone; None: they are drawn from torch's
+            own generator, as those of any module are (`torch.manual_seed` before it makes them reproducible).
         pretrained: Load timm's published weights (downloads them); only for `timm:`.
 
     Returns:
@@ -131,8 +132,8 @@ def build(
     """
     prefix, separator, options = re.match(r"([^-:]*)([-:]?)(.*)", arch).groups()  # type: ignore[union-attr]
     if prefix not in ARCHITECTURES or separator != (":" if prefix == "timm" else "-"):
-        near = difflib.get_close_matches(arch, EXAMPLES, n=3, cutoff=0.5) or list(EXAMPLES)
-        raise PreceptorError(f"no architecture {arch!r}; did you mean {', '.join(near)}? Others: timm:NAME")
+        there = f"there are such as {', '.join(EXAMPLES)}"
+        raise PreceptorError(f"no architecture {arch!r}; {hint(arch, EXAMPLES, there)} (others: timm:NAME)")
     if num_classes < 1 or any(size < 1 for size in input_shape):
         raise PreceptorError(
             f"{arch}: got {num_classes} classes and inputs {input_shape}; all must be positive"
@@ -142,8 +143,9 @@ def build(
     if seed is not None and not 0 <= seed < SEEDS:
         raise PreceptorError(f"seed {seed} came; expected a whole number from 0 to below 2**63")
     extra = {"pretrained": True} if pretrained else {}
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(secrets.randbelow(SEEDS) if seed is None else int(seed))
+    with nullcontext() if seed is None else torch.random.fork_rng(devices=[]):
+        if seed is not None:
+            torch.default_generator.manual_seed(int(seed))
         network = ARCHITECTURES[prefix](options, num_classes, tuple(input_shape), **extra)
     network.arch = arch
     return network

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Any
 
 import timm
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 
 from preceptor.core import PreceptorError
 from preceptor.models.network import Network, without_autocast
+from preceptor.wording import hint
 
 MAX_MAPS = 5  # transformers give one map for each block; methods that match maps want a handful of stages
 
@@ -97,11 +97,8 @@ def _from_timm_names(network: Any, state: dict[str, Any], prefix: str, *_rest: A
 def create(name: str, num_classes: int, input_shape: tuple[int, int, int], pretrained: bool) -> Any:
     """Call timm's constructor, with near names in the error for an unknown one."""
     if not timm.is_model(name.split(".")[0]):
-        near = difflib.get_close_matches(name, timm.list_models(), n=3)
-        raise PreceptorError(
-            f"timm has no model {name!r}"
-            + (f"; did you mean {' or '.join(near)}?" if near else "; see timm.list_models()")
-        )
+        near = hint(name, timm.list_models(), "see timm.list_models()")
+        raise PreceptorError(f"timm has no model {name!r}; {near}")
     options: dict[str, Any] = {"num_classes": num_classes, "in_chans": input_shape[0]}
     default = timm.models.get_pretrained_cfg(name)
     if default is not None and default.fixed_input_size:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -14,6 +13,7 @@ from preceptor.rank.engine_local import run_local
 from preceptor.rank.engine_ray import ray_session
 from preceptor.rank.students import STUDENT_METRICS
 from preceptor.rank.worker import Run
+from preceptor.wording import hint, listed
 from preceptor.zoo import Zoo
 
 # name -> a session that yields the function which assesses teachers
@@ -45,9 +45,8 @@ def choose_metrics(metrics: str | Iterable[str], by: str | None = None) -> tuple
         elif name in METRICS:
             chosen[name] = None
         else:
-            near = difflib.get_close_matches(name, METRICS, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(METRICS)}, and all"
-            raise PreceptorError(f"no metric {name!r}; {hint}")
+            there = f"there are {', '.join(METRICS)}, and all"
+            raise PreceptorError(f"no metric {name!r}; {hint(name, METRICS, there)}")
     if not chosen:
         raise PreceptorError(f"no metric was named; there are {', '.join(METRICS)}, and all")
     if by is not None and by not in chosen:
@@ -64,8 +63,8 @@ def choose_teachers(zoo: Zoo, teachers: Sequence[str] | None) -> list[str]:
         raise PreceptorError(f"the zoo {zoo.url} holds no teacher; add one with: preceptor zoo add")
     strange = sorted(set(teachers or ()) - set(names))
     if strange:
-        near = difflib.get_close_matches(strange[0], names, n=3) or names[:5]
-        raise PreceptorError(f"no teacher {strange[0]!r} in {zoo.url}; near are {', '.join(near)}")
+        there = f"there are {listed(names)}"
+        raise PreceptorError(f"no teacher {strange[0]!r} in {zoo.url}; {hint(strange[0], names, there)}")
     return names if teachers is None else list(dict.fromkeys(teachers))
 
 

@@ -9,6 +9,7 @@ from itertools import combinations
 
 from preceptor.core import Ranking, RankingRow
 from preceptor.metrics.quality import spearman
+from preceptor.wording import with_comma_quoted
 
 
 def sort_rows(rows: Iterable[RankingRow], by: str) -> tuple[RankingRow, ...]:
@@ -49,7 +50,10 @@ def remark(row: RankingRow) -> str:
             reason if name == "teacher" else f"{name}: {reason}" for name, reason in row.reasons.items()
         )
     pairs = row.details.get("class_pairs", ())
-    return ", ".join(f"{pair['teacher']} → {pair['task']}" for pair in list(pairs)[:3])
+    return ", ".join(
+        f"{with_comma_quoted(pair['teacher'])} → {with_comma_quoted(pair['task'])}"
+        for pair in list(pairs)[:3]
+    )
 
 
 def summary(ranking: Ranking) -> list[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from preceptor.core import PreceptorError, Ranking
 from preceptor.distill.run_folder import parse_object
 from preceptor.report.samples import Example, examples, thumbnails
+from preceptor.wording import listed
 
 if TYPE_CHECKING:
     from preceptor.data import Task
@@ -123,13 +124,9 @@ def _check_data(task: Task | None, classes: Sequence[str] | None) -> None:
     if task is None or not classes or list(task.classes) == list(classes):
         return
     raise PreceptorError(
-        f"the data {task.name!r} has the classes {_few(task.classes)}, and the report is about "
-        f"{_few(classes)}; give the data that it was made with, with the same --classes or --window"
+        f"the data {task.name!r} has the classes {listed(map(repr, task.classes))}, and the report is about "
+        f"{listed(map(repr, classes))}; give the data that it was made with, with the same --classes or --window"
     )
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
 def _ranking(folder: Path) -> Ranking | None:

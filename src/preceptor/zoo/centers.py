@@ -10,6 +10,7 @@ from torch import Tensor
 
 from preceptor.core import PreceptorError
 from preceptor.ot import class_centers
+from preceptor.wording import listed
 from preceptor.zoo.features import extract
 from preceptor.zoo.teacher import Teacher
 
@@ -24,10 +25,9 @@ def centers_from_task(teacher: Teacher, task: Task, device: str = "cpu") -> Tens
     """
     missing = [name for name in teacher.classes if name not in task.classes]
     if missing:
-        shown = ", ".join(missing[:5]) + (f" and {len(missing) - 5} more" if len(missing) > 5 else "")
         raise PreceptorError(
-            f"centres need samples of each of the teacher's classes, and {task.name} has none named {shown}: "
-            "rename its classes, or leave the data out to use classifier rows"
+            f"centres need samples of each of the teacher's classes, and {task.name} has none named "
+            f"{listed(map(repr, missing))}: rename its classes, or leave the data out to use classifier rows"
         )
     position = {name: index for index, name in enumerate(teacher.classes)}
     mapping = np.array([position.get(name, -1) for name in task.classes])

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from preceptor.core import PreceptorError
 from preceptor.files import explain
+from preceptor.wording import hint
 from preceptor.zoo.card import CARD_FILE, Card, check_name, read_card
 from preceptor.zoo.limits import MAX_CARD_BYTES, MAX_FILE_BYTES
 from preceptor.zoo.preprocessing import Preprocessing, as_preprocessing
@@ -216,15 +217,8 @@ class Zoo:
         return data
 
     def _unknown(self, name: str) -> PreceptorError:
-        import difflib
-
-        near = difflib.get_close_matches(name, self.names(), n=3)
-        hint = (
-            f"did you mean {', '.join(near)}?"
-            if near
-            else f"`preceptor zoo list {self.url}` shows what there is"
-        )
-        return PreceptorError(f"no teacher {name!r} in {self.url}; {hint}")
+        near = hint(name, self.names(), f"`preceptor zoo list {self.url}` shows what there is")
+        return PreceptorError(f"no teacher {name!r} in {self.url}; {near}")
 
 
 def load_teacher(path: str | Path, device: str = "cpu", trust_code: bool = False) -> Teacher:

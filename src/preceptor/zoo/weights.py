@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from preceptor.core import PreceptorError
+from preceptor.wording import listed
 from preceptor.zoo.limits import MAX_FILE_BYTES, check_size
 
 _WRAPPERS = ("state_dict", "model_state_dict", "model")  # what training scripts put around a state dict
@@ -90,7 +91,7 @@ def load_strictly(network: nn.Module, state: Mapping[str, Tensor], *, what: str,
         name for name, value in state.items() if value.is_floating_point() and not value.isfinite().all()
     ]
     if broken:
-        raise PreceptorError(f"{what} holds numbers that are not finite, in {_some(broken)}")
+        raise PreceptorError(f"{what} holds numbers that are not finite, in {listed(broken, 4)}")
     network.load_state_dict({**own, **state})
 
 
@@ -105,7 +106,7 @@ def misfit(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> str:
         if name in state and state[name].shape != own[name].shape
     ]
     found = (("missing:", missing), ("left over:", left_over), ("other shapes:", reshaped))
-    return "; ".join(f"{label} {_some(names)}" for label, names in found if names)
+    return "; ".join(f"{label} {listed(names, 4)}" for label, names in found if names)
 
 
 def _refuse_compressed(path: Path) -> None:
@@ -149,10 +150,6 @@ def _unwrap(content: Any, name: str) -> dict[str, Tensor]:
         if all(key.startswith(prefix) for key in content):
             content = {key.removeprefix(prefix): value for key, value in content.items()}
     return dict(content)
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
 def _first_line(error: Exception) -> str:

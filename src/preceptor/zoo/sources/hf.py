@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from preceptor.core import PreceptorError
+from preceptor.wording import listed
 from preceptor.zoo.card import WEIGHTS_FILE, Card, Preprocessing
 from preceptor.zoo.limits import MAX_CARD_BYTES, check_size
 from preceptor.zoo.sources.candidate import Candidate, Request, need_classes, offline
@@ -141,7 +142,7 @@ def _load(folder: Path, config: Any, what: str) -> nn.Module:
 
 def _names(found: Any) -> str:
     names = sorted(str(entry[0]) if isinstance(entry, tuple) else str(entry) for entry in found)
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
+    return listed(names, 4)
 
 
 def _preprocessing(folder: Path, what: str) -> Preprocessing:

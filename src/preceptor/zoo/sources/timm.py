@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import torch
 from torch import nn
 
 from preceptor.core import PreceptorError
+from preceptor.wording import hint
 from preceptor.zoo.card import Card, Preprocessing
 from preceptor.zoo.sources.candidate import Candidate, Request, need_classes, offline
 from preceptor.zoo.sources.imagenet import imagenet_classes
@@ -63,11 +63,8 @@ def rebuild(card: Card, files: dict[str, bytes], trust_code: bool) -> nn.Module:
 def _config(name: str) -> Any:
     architecture = name.split(".")[0]
     if not timm.is_model(architecture):
-        near = difflib.get_close_matches(name, timm.list_models(), n=3)
-        raise PreceptorError(
-            f"timm has no model {name!r}"
-            + (f"; did you mean {', '.join(near)}?" if near else "; see timm.list_models()")
-        )
+        near = hint(name, timm.list_models(), "see timm.list_models()")
+        raise PreceptorError(f"timm has no model {name!r}; {near}")
     config = timm.models.get_pretrained_cfg(name)
     if config is None:
         config = timm.models.get_pretrained_cfg(architecture)

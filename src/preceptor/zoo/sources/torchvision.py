@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import torchvision
 from torch import nn
 
 from preceptor.core import PreceptorError
+from preceptor.wording import hint
 from preceptor.zoo.card import Card, Preprocessing
 from preceptor.zoo.sources.candidate import Candidate, Request, need_classes, offline
 from preceptor.zoo.weights import load_strictly, read_state_dict
@@ -59,11 +59,8 @@ def _published(name: str, version: str, weights: Path | None) -> Any:
     """The published weights' description: the version asked for, that of the file's name, or the default."""
     names = torchvision.models.list_models(module=torchvision.models)
     if name not in names:
-        near = difflib.get_close_matches(name, names, n=3)
-        raise PreceptorError(
-            f"torchvision has no classifier {name!r}"
-            + (f"; did you mean {', '.join(near)}?" if near else "; see torchvision.models.list_models()")
-        )
+        near = hint(name, names, "see torchvision.models.list_models()")
+        raise PreceptorError(f"torchvision has no classifier {name!r}; {near}")
     members = torchvision.models.get_model_weights(name)
     if version:
         if version not in members.__members__:
