@@ -113,7 +113,7 @@ def test_a_memory_limit_and_a_timeout_are_heard(folders, call):
 @pytest.mark.parametrize(
     ("arguments", "status", "message"),
     [
-        (["--metric", "sinkorn"], 1, "did you mean 'sinkhorn'?"),
+        (["--metric", "sinkorn"], 1, "did you mean 'sinkhorn'"),
         (["--engine", "spark"], 1, "no engine 'spark'; there are local and ray"),
         (["--sample", "0"], 2, "--sample"),
         (["--nonsense"], 2, "--nonsense"),
@@ -166,3 +166,13 @@ def test_the_evidence_has_the_version_of_the_code(folders, call):
     _, out, _ = call(*folders, "--json")
     evidence = json.loads(out)["evidence"]
     assert evidence["code"].split("+")[0] == evidence["versions"]["preceptor"] == version("preceptor")
+
+
+def test_folders_that_are_no_classes_are_told(folders, call, tmp_path):
+    from PIL import Image
+
+    for number, place in enumerate(("animal/cat", "animal/dog", "plant/oak", "plant/elm") * 4):
+        (tmp_path / "nest" / place).mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 8), (number, 0, 0)).save(tmp_path / "nest" / place / f"{number}.png")
+    _, _, err = call(folders[0], tmp_path / "nest")
+    assert "images in folders of class 'animal' ('cat', 'dog') count as 'animal'" in err

@@ -11,6 +11,7 @@ from PIL import Image
 from preceptor.core import PreceptorError
 from preceptor.data import Task
 from preceptor.data import scan as scan_module
+from preceptor.data.folder import merged_folders
 
 LAYOUT = {"train/cat": 3, "train/dog": 2, "test/cat": 1, "test/dog": 1}
 
@@ -54,6 +55,48 @@ def test_a_class_may_be_called_train(make_folder):
     task = Task(make_folder({"car": 4, "train": 8}))
     assert task.classes == ("car", "train")
     assert np.bincount(task.train.labels).tolist() == [3, 6]
+
+
+@pytest.mark.parametrize(
+    ("train", "test"),
+    [
+        ("training", "validation"),
+        ("Train", "Test"),
+        ("Training", "Testing"),
+        ("train", "valid"),
+        ("TRAIN", "Val"),
+    ],
+)
+def test_parts_have_several_usual_names(make_folder, train, test):
+    task = Task(make_folder({f"{train}/cat": 3, f"{train}/dog": 2, f"{test}/cat": 1, f"{test}/dog": 1}))
+    assert task.classes == ("cat", "dog")
+    assert (len(task.train), len(task.test)) == (5, 2)
+
+
+def test_of_test_and_validation_test_is_read(make_folder):
+    task = Task(make_folder({**LAYOUT, "validation/cat": 4, "validation/bird": 4}))
+    assert (task.classes, len(task.test)) == (("cat", "dog"), 2)
+
+
+def test_valid_may_be_a_class(make_folder):
+    assert Task(make_folder({"invalid": 4, "valid": 4})).classes == ("invalid", "valid")
+
+
+def test_folders_within_a_class_folder_are_its_own_and_told(make_folder):
+    root = make_folder({"animal/cat": 4, "animal/dog": 4, "plant/oak/old": 4, "plant": 4, "stone": 4})
+    task = Task(root)
+    assert task.classes == ("animal", "plant", "stone")
+    assert merged_folders(task.train) == [
+        "images in folders of class 'animal' ('cat', 'dog') count as 'animal', and so on in 1 more classes; "
+        f"if these are the classes, give {root / 'animal'} instead"
+    ]
+    two_levels = Task(
+        make_folder({"train/a/x": 2, "train/train": 2, "test/a": 1, "test/train": 1}, name="two")
+    )
+    assert merged_folders(two_levels.train)[0].startswith(
+        "images in folders of class 'a' ('x') count as 'a'; if"
+    )
+    assert merged_folders(Task(make_folder(LAYOUT, name="flat")).train) == []
 
 
 @pytest.mark.parametrize("inside", [b"\xc4pfel/1.png", b"cat/\xe4.png"])
@@ -188,6 +231,14 @@ def test_grey_classes_alone_have_another_fingerprint_than_beside_colour(make_fol
         ({"train": 4, "test": 4}, "train has no class folders; expected one folder of images for each class"),
         ({"train": 4, "val": 4, "car": 4}, "train has no class folders"),
         ({"train": 4}, "train has no class folders"),
+        ({"Training/a": 1, "Training/b": 1}, "has Training/ but neither test/ nor val/"),
+        (
+            {**LAYOUT, "Testing/cat": 1},
+            "has both Testing/ and test/; rename or remove the one that is not meant",
+        ),
+        ({**LAYOUT, "training/cat": 1}, "has both train/ and training/; rename"),
+        ({"test/a": 4, "val/a": 4}, "has test/ with folders in it but no train/; add one, or give"),
+        ({"validation/a": 4, "car": 4}, "has validation/ with folders in it but no train/"),
         (
             {"train/a": 1, "train/b": 1, "test/a": 1, "test/c": 1},
             "test has the class 'c' that .*train has not",

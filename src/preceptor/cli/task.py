@@ -39,7 +39,7 @@ def read_more(unlabelled: str | None, on_bad_image: str) -> Split | None:
 def read_task(
     data: str, classes: str | None, window: str | None, on_bad_image: str, *, tested: bool = False
 ) -> Task:
-    """The task; images that were left out are named on standard error.
+    """The task; images that were left out are named on standard error, and so are folders that are no classes.
 
     Where an accuracy on its test part is going to be `tested`, so is the number of training images that are in it.
     """
@@ -47,6 +47,11 @@ def read_task(
 
     task = Task(data, classes=classes, window=window, on_bad_image=on_bad_image)
     _name_bad(task.bad_images)
+    if first_process():
+        from preceptor.data.folder import merged_folders
+
+        for sentence in merged_folders(task.train):
+            typer.echo(sentence, err=True)
     if tested and first_process():
         from preceptor.data.repeats import repeated
 

@@ -1,4 +1,7 @@
-"""A folder of class folders, with `train/` and `test/` (`val/` where there is no `test/`), or one level."""
+"""A folder of class folders, with `train/` and `test/` (`val/` where there is no `test/`), or one level.
+
+The parts have several usual names (`PARTS`), in any case.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,14 @@ from preceptor.core import PreceptorError
 from preceptor.data.images import SUFFIXES
 from preceptor.data.scan import ImageFile, scan
 from preceptor.data.split import FileStore, Split
+from preceptor.wording import listed
 
 ON_BAD_IMAGE = ("fail", "skip")
+PARTS = {
+    "train": ("train", "training"),
+    "test": ("test", "testing"),
+    "val": ("val", "valid", "validation"),
+}
 Select = Callable[[tuple[str, ...]], tuple[str, ...]]
 
 
@@ -81,17 +90,53 @@ def _scanned(root: Path, names: list[str], on_bad_image: str) -> tuple[list[Imag
     return files, bad
 
 
+def merged_folders(split: Split) -> list[str]:
+    """Says so where folders within a class folder are no classes: their images count as the class's."""
+    store = split.store
+    if not isinstance(store, FileStore):
+        return []
+    base = _parts(store.root)[0]
+    inside: dict[str, set[str]] = {}
+    for row in split.rows:
+        name, *deeper = (store.root / store.files[row].name).relative_to(base).parts[:-1]
+        if deeper:
+            inside.setdefault(name, set()).add(deeper[0])
+    if not inside:
+        return []
+    name, folders = next(iter(inside.items()))
+    others = f", and so on in {len(inside) - 1} more classes" if len(inside) > 1 else ""
+    return [
+        f"images in folders of class {name!r} ({listed(map(repr, sorted(folders)), 3)}) count as {name!r}{others}; "
+        f"if these are the classes, give {base / name} instead"
+    ]
+
+
 def _parts(root: Path) -> list[Path]:
     """[train, test] or [root]."""
-    train = root / "train"
-    if not train.is_dir():
+    found = {
+        part: [root / name for name in _folders(root) if name.lower() in usual]
+        for part, usual in PARTS.items()
+    }
+    tests = found["test"] or found["val"]
+    if not found["train"]:
+        for part in (*found["test"], *found["val"]):
+            if _folders(part):
+                raise PreceptorError(
+                    f"{root} has {part.name}/ with folders in it but no train/; add one, or give {part} itself to have "
+                    "it split"
+                )
         return [root]
-    for name in ("test", "val"):
-        if (root / name).is_dir():
-            return [train, root / name]
+    for same in (found["train"], tests):
+        if len(same) > 1:
+            raise PreceptorError(
+                f"{root} has both {same[0].name}/ and {same[1].name}/; rename or remove the one that is not meant"
+            )
+    train = found["train"][0]
+    if tests:
+        return [train, tests[0]]
     if _folders(train):
         raise PreceptorError(
-            f"{root} has train/ but neither test/ nor val/; add one, or give {train} itself to have it split"
+            f"{root} has {train.name}/ but neither test/ nor val/; add one, or give {train} itself to have it split"
         )
     # Without class folders it is no part but a class (trains beside cars), unless it stands alone.
     return [root] if len(_folders(root)) > 1 else [train]
