@@ -50,11 +50,25 @@ def test_npz_without_test_or_names_and_with_vectors(tmp_path):
     assert task.classes == ("x", "y", "z")
 
 
+def test_validation_arrays_stand_in_for_test_arrays_as_in_folders(tmp_path):
+    held = {"val_x": np.full((3, 5, 4, 3), 7, np.uint8), "val_y": np.arange(3)}
+    task = Task(npz(tmp_path / "a.npz", test_x=None, test_y=None, **held)[0])
+    assert (len(task.train), len(task.test)) == (12, 3)
+    assert (task.test.load([1]) == 7).all()
+    assert len(Task(npz(tmp_path / "b.npz", **held)[0]).test) == 6
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"train_x": None}, "but no train_x; expected train_x, train_y"),
         ({"test_y": None}, "only one of test_x and test_y"),
+        ({"val_x": np.zeros((6, 5, 4, 3), np.uint8)}, "only one of val_x and val_y"),
+        (
+            {"train_x": np.full((12, 2), 1e300)},
+            "train_x has numbers too large for float32, first in row 0; scale its columns down",
+        ),
+        ({"train_x": np.full((12, 2), np.nan)}, "train_x has NaN or infinite values, first in row 0; clean"),
         ({"classes": np.array(["a", "b", "c"], dtype=object)}, "without object arrays"),
         ({"classes": np.array([Trap()], dtype=object)}, "without object arrays"),
         ({"classes": np.zeros(3)}, "expected a list of strings"),

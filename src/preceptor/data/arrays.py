@@ -15,7 +15,7 @@ from preceptor.core import PreceptorError
 from preceptor.data.split import ArrayStore, ListStore, Split
 
 MAX_NPZ_BYTES = 64 * 2**30  # uncompressed
-KEYS = ("train_x", "train_y", "test_x", "test_y", "classes")
+KEYS = ("train_x", "train_y", "test_x", "test_y", "val_x", "val_y", "classes")
 
 
 def as_array(values: Any) -> np.ndarray:
@@ -32,12 +32,14 @@ def samples(values: Any, name: str) -> np.ndarray:
     if array.dtype.kind not in "buif":
         raise PreceptorError(f"{name} holds {array.dtype}, expected numbers: uint8 images or float vectors")
     if array.ndim == 2:
-        vectors = array.astype(np.float32)
+        with np.errstate(over="ignore"):  # what became too large is told below
+            vectors = array.astype(np.float32)
         if not np.isfinite(vectors).all():
             row = int(np.flatnonzero(~np.isfinite(vectors).all(axis=1))[0])
-            raise PreceptorError(
-                f"{name} has NaN or infinite values, first in row {row}; clean the vectors first"
-            )
+            large = np.isfinite(array[row]).all()
+            found = "numbers too large for float32" if large else "NaN or infinite values"
+            advice = "scale its columns down" if large else "clean the vectors first"
+            raise PreceptorError(f"{name} has {found}, first in row {row}; {advice}")
         return np.ascontiguousarray(vectors)
     if array.ndim not in (3, 4):
         raise PreceptorError(
@@ -78,12 +80,19 @@ def array_split(values: Any, labels: Any, name: str) -> Split:
 
 
 def read_npz(path: Path) -> tuple[Split, Split | None, tuple[str, ...]]:
-    """Read `train_x, train_y` and, where present, `test_x, test_y, classes`. Never unpickles."""
+    """Read `train_x, train_y` and, where present, `test_x, test_y, classes`. Never unpickles.
+
+    Where there is no test part, `val_x, val_y` are it, as in folders.
+    """
     content = _arrays(path, ("train_x", "train_y"))
-    if ("test_x" in content) != ("test_y" in content):
-        raise PreceptorError(f"{path} has only one of test_x and test_y; give both, or none to split train_x")
+    for part in ("test", "val"):
+        if (f"{part}_x" in content) != (f"{part}_y" in content):
+            raise PreceptorError(
+                f"{path} has only one of {part}_x and {part}_y; give both, or none to split train_x"
+            )
     train = array_split(content["train_x"], content["train_y"], "train")
-    test = array_split(content["test_x"], content["test_y"], "test") if "test_x" in content else None
+    held = next((part for part in ("test", "val") if f"{part}_x" in content), None)
+    test = array_split(content[f"{held}_x"], content[f"{held}_y"], held) if held else None
     if "classes" in content:
         return train, test, class_names(content["classes"], str(path))
     return train, test, tuple(str(label) for label in range(int(train.labels.max(initial=0)) + 1))
