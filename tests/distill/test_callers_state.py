@@ -17,6 +17,7 @@ from preceptor.distill.export import export
 from preceptor.distill.saved_run import split_probabilities
 from preceptor.distill.train import train
 from preceptor.models import build
+from preceptor.rank.students import Student, costs
 from tests.distill.plain import Plain
 from tests.distill.toys import toy_task, vector_task
 
@@ -36,12 +37,12 @@ def _teacher() -> nn.Module:
 
 
 CALLS: Calls = {
-    "build": lambda place: build("cnn-4", 4, (1, 8, 8)),
     "build with a seed": lambda place: build("cnn-4", 4, (1, 8, 8), seed=3),
     "load_run": lambda place: load_run(place / "run"),
     "predict": lambda place: predict(place / "run", [place / "a.png"]),
     "split_probabilities": lambda place: split_probabilities(place / "run", toy_task().test),
     "export": lambda place: export(place / "run", place / "a.onnx"),
+    "costs of students": lambda place: costs(("sinkhorn-single",), Student("cnn-2"), toy_task(), 1),
     "train": lambda place: train(toy_task(), student="cnn-2", epochs=1),
     "distill": lambda place: distill("cnn-2", toy_task(), _teacher(), epochs=1),
     "distill by a schedule": lambda place: distill("cnn-2", toy_task(), _teacher(), "sftn", epochs=1),
@@ -64,6 +65,16 @@ def test_without_a_seed_weights_differ_each_time() -> None:
     assert not torch.equal(one, other)
 
 
+def test_without_a_seed_weights_come_from_torchs_generator() -> None:
+    weights = []
+    with torch.random.fork_rng(devices=[]):
+        for seed in (5, 5, 6):
+            torch.manual_seed(seed)
+            weights.append(build("mlp-4", 3, (5,)).classifier.weight)
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+
+
 @pytest.fixture(params=["meta", "float64"])
 def unusual(request: pytest.FixtureRequest, place: Path) -> Iterator[None]:
     if request.param == "meta":
@@ -76,7 +87,7 @@ def unusual(request: pytest.FixtureRequest, place: Path) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("unusual")
-@pytest.mark.parametrize("call", [name for name in CALLS if name not in ("build", "distill by a schedule")])
+@pytest.mark.parametrize("call", [name for name in CALLS if name != "distill by a schedule"])
 def test_defaults_of_torch_change_nothing(call: str, place: Path) -> None:
     if call == "export":
         pytest.importorskip("onnxruntime")

@@ -123,8 +123,8 @@ def build(
         num_classes: Rows of the classifier.
         input_shape: (C, H, W), or (d,) for vectors. Below 64 px `mobilenet` and `resnet` keep the
             resolution in their first layer.
-        seed: Of the initial weights, which then leave the caller's random state alone; None: they are drawn from torch's
-            own generator, as those of any module are (`torch.manual_seed` before it makes them reproducible).
+        seed: Of the initial weights, which then leave the caller's random state alone; None: they are drawn from
+            torch's own generator, as any module's are (`torch.manual_seed` before it makes them reproducible).
         pretrained: Load timm's published weights (downloads them); only for `timm:`.
 
     Returns:
