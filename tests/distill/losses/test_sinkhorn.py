@@ -272,7 +272,7 @@ def test_refused_options(options, text):
     ("missing", "options", "text"),
     [
         ("train_outputs", {}, "class centres need the teacher's outputs over the training set"),
-        ("teacher_classifier", {}, "centers classifier needs the rows of the teacher's last layer"),
+        ("teacher_classifier", {}, r"teacher's last layer .* nn\.Linear as attribute `classifier`"),
         ("teacher_centers", {"centers": "data"}, "centers data needs the teacher's stored class centres"),
     ],
 )

@@ -76,7 +76,8 @@ def teacher_centers(context: Context, kind: str) -> Tensor:
     if kind == "classifier":  # Eq. (8)
         if context.teacher_classifier is None:
             raise PreceptorError(
-                "centers classifier needs the rows of the teacher's last layer and it has none"
+                "centers classifier needs the rows of the teacher's last layer and it has none; a module of your own "
+                "needs an nn.Linear as attribute `classifier`"
             )
         return ot.unit_rows(context.teacher_classifier.detach().float().cpu(), zero_rows="origin")
     if kind == "data":
