@@ -122,9 +122,9 @@ def make_method(name: str, student: Network, teacher: Network, images: Tensor) -
     student.train()
     context = Context(
         student_classes=CLASSES, student_shape=shapes[0], teacher_classes=CLASSES, teacher_shape=shapes[1],
-        teacher_classifier=teacher.classifier.weight.cpu(), teacher_bias=teacher.classifier.bias.cpu(),
-        teacher_centers=None, train_outputs=Outputs(features.numpy(), logits.numpy(), labels.numpy()),
-        num_train=max(count, 256), seed=0, train_labels=labels,
+        teacher_classifier=teacher.classifier.weight.cpu(), teacher_centers=None,
+        train_outputs=Outputs(features.numpy(), logits.numpy(), labels.numpy()),
+        num_train=max(count, 256), seed=0,
     )  # fmt: skip
     return METHODS[name](context)
 

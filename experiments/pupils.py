@@ -62,15 +62,15 @@ def context_of(scene: Scene, student: Student) -> Context:
     student.network.train(was_training)
     context = Context(
         student_classes=scene.classes, student_shape=shape, teacher_classes=(), teacher_shape=None,
-        teacher_classifier=None, teacher_bias=None, teacher_centers=None, train_outputs=None,
-        num_train=len(scene.data), seed=student.seed, train_labels=scene.data.labels.cpu(),
+        teacher_classifier=None, teacher_centers=None, train_outputs=None,
+        num_train=len(scene.data), seed=student.seed,
     )  # fmt: skip
     if student.tutor is None:
         return context
     head = student.tutor.network.classifier
     return replace(
         context, teacher_classes=student.tutor.classes, teacher_shape=taught,
-        teacher_classifier=head.weight.detach().float().cpu(), teacher_bias=head.bias.detach().float().cpu(),
+        teacher_classifier=head.weight.detach().float().cpu(),
         teacher_centers=student.tutor.centers, train_outputs=student.tutor.outputs,
     )  # fmt: skip
 

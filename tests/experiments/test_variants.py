@@ -23,8 +23,7 @@ def pieces(rows=32):
     student, teacher = outputs(rows, 3, 8, 5, 0), outputs(rows, 4, 12, 6, 1)
     labels = torch.arange(rows) % 5
     context = Context(
-        tuple("abcde"), student, tuple("uvwxyz"), teacher, torch.randn(6, 12), torch.zeros(6), torch.randn(6, 12), None,
-        rows, 0, labels,
+        tuple("abcde"), student, tuple("uvwxyz"), teacher, torch.randn(6, 12), torch.randn(6, 12), None, rows, 0,
     )  # fmt: skip
     targets = torch.nn.functional.one_hot(labels, 5).float()
     step = Step(

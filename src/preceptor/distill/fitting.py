@@ -42,9 +42,8 @@ class Fitting:
         known = ModelOutput(tuple(nothing for _ in card.head.maps), nothing, nothing)
         context = Context(
             student_classes=tuple(self.task.classes), student_shape=self.student_shape,
-            teacher_classes=tuple(card.classes), teacher_shape=known, teacher_classifier=None, teacher_bias=None,
-            teacher_centers=None, train_outputs=None, num_train=len(self.task.train), seed=0,
-            train_labels=torch.as_tensor(self.task.train.labels),
+            teacher_classes=tuple(card.classes), teacher_shape=known, teacher_classifier=None, teacher_centers=None,
+            train_outputs=None, num_train=len(self.task.train), seed=0,
         )  # fmt: skip
         try:
             self.method.check(context)

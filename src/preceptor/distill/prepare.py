@@ -188,12 +188,10 @@ def make_context(
         teacher_classes=names,
         teacher_shape=teacher_shape,
         teacher_classifier=None if teacher is None else teacher.classifier,
-        teacher_bias=None if teacher is None else teacher.bias,
         teacher_centers=None if teacher is None else teacher.centers,
         train_outputs=None,
         num_train=len(split),
         seed=seed,
-        train_labels=torch.as_tensor(split.labels),
     )  # fmt: skip
 
 

@@ -117,7 +117,7 @@ class TeacherSide:
         self.autocast = autocast
         self.given = given
         self._fit, self._normalise = _in_two(given.preprocessing, normalise)
-        self.classifier, self.bias = _last_layer(module)
+        self.classifier = _last_layer(module)
         centers = getattr(module, "centers", None)
         stored = getattr(getattr(module, "card", None), "centers_source", "data") != "classifier"
         self.centers: Tensor | None = centers.detach() if isinstance(centers, Tensor) and stored else None
@@ -193,14 +193,11 @@ def _in_two(
     return preprocessing.model_copy(update={"mean": (), "std": ()}), own.to(normalise.mean.device)
 
 
-def _last_layer(module: nn.Module) -> tuple[Tensor | None, Tensor | None]:
+def _last_layer(module: nn.Module) -> Tensor | None:
+    """The rows of the classifier, (C_T, d)."""
     layer = getattr(module, "classifier", None)
-    if isinstance(layer, nn.Linear):
-        return layer.weight.detach(), None if layer.bias is None else layer.bias.detach()
-    if isinstance(layer, Tensor):
-        bias = getattr(module, "bias", None)
-        return layer.detach(), bias.detach() if isinstance(bias, Tensor) else None
-    return None, None
+    rows = layer.weight if isinstance(layer, nn.Linear) else layer
+    return rows.detach() if isinstance(rows, Tensor) else None
 
 
 def check_cacheable(recipe: Recipe, augment: str, method: type[Method]) -> None:

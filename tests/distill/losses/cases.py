@@ -56,12 +56,10 @@ def make_context(same: bool = True, maps: bool = True, seed: int = 0, teacher: b
         teacher_classes=classes if teacher else (),
         teacher_shape=theirs if teacher else None,
         teacher_classifier=weight if teacher else None,
-        teacher_bias=torch.zeros(len(classes)) if teacher else None,
         teacher_centers=torch.randn(len(classes), TEACHER_WIDTH, generator=generator) if teacher else None,
         train_outputs=outputs if teacher else None,
         num_train=24,
         seed=seed,
-        train_labels=torch.as_tensor(labels),
     )
 
 

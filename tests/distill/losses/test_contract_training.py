@@ -113,9 +113,7 @@ def toy(name: str) -> tuple[Context, TinyNetwork, TinyNetwork, Tensor, Tensor]:
     outputs = Outputs(told.features.double().numpy(), told.logits.double().numpy(), labels.numpy())
     weight = teacher.classifier.weight.detach()
     small = ModelOutput(tuple(m[:2] for m in told.maps), told.features[:2], told.logits[:2])
-    context = Context(
-        STUDENT_CLASSES, shape, classes, small, weight, None, weight.clone(), outputs, 12, 0, labels
-    )
+    context = Context(STUDENT_CLASSES, shape, classes, small, weight, weight.clone(), outputs, 12, 0)
     return context, student, teacher, images, labels
 
 

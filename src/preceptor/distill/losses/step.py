@@ -36,9 +36,7 @@ class Context:
     teacher_classes: tuple[str, ...]
     teacher_shape: ModelOutput | None
     teacher_classifier: Tensor | None  # (C_T, d)
-    teacher_bias: Tensor | None  # (C_T,)
     teacher_centers: Tensor | None  # (C_T, d), class means over the teacher's own training data
     train_outputs: Outputs | None  # the teacher's clean outputs over the student's training set
     num_train: int
     seed: int
-    train_labels: Tensor  # (N,)
