@@ -14,19 +14,19 @@ from tests.oracles.ot import linear_program, problem
 @pytest.fixture
 def means(monkeypatch):
     """The precisions of the scaling runs and the number of rows that Newton steps were asked for."""
-    used = {"scale": [], "finish": []}
-    scale, finish = solver._scale, solver._finish
+    used = {"scale": [], "newton": []}
+    scale, step_down = solver._scale, solver._step_down
 
     def record_scale(*arguments):
         used["scale"].append(arguments[-1])
         return scale(*arguments)
 
-    def record_finish(*arguments):
-        used["finish"].append(len(arguments[0]))
-        return finish(*arguments)
+    def record_newton(*arguments):
+        used["newton"].append(len(arguments[0]))
+        return step_down(*arguments)
 
     monkeypatch.setattr(solver, "_scale", record_scale)
-    monkeypatch.setattr(solver, "_finish", record_finish)
+    monkeypatch.setattr(solver, "_step_down", record_newton)
     return used
 
 
@@ -44,15 +44,14 @@ def test_precision_follows_range_and_tolerance(means, epsilon, tolerance, precis
 def test_easy_problems_need_no_newton_steps(means):
     p, q, cost = problem(64, 50, 40, kind="shared", dtype=torch.float32)
     assert bool(sinkhorn(p, q, cost, 0.05).converged.all())
-    assert means["finish"] == []
+    assert means["newton"] == []
 
 
 def test_newton_steps_finish_what_iterations_do_not(means, monkeypatch):
     monkeypatch.setattr(solver, "_patience", lambda classes, iterations: 60)
     p, q, cost = problem(32, 40, 40, kind="shared", dtype=torch.float32)
     result = sinkhorn(p, q, cost, 0.01)
-    assert len(means["finish"]) == 1
-    assert 0 < means["finish"][0] <= 32
+    assert 0 < sum(means["newton"]) <= 32
     assert bool(result.converged.all())
     measured = (result.plan().sum(dim=1) - q).abs().sum(dim=1)
     assert float(measured.max()) < 1.1e-4
@@ -66,7 +65,7 @@ def test_newton_steps_respect_forbidden_pairs(monkeypatch, means):
     allowed = (~forbidden).double()
     q = p @ (allowed / allowed.sum(dim=1, keepdim=True))  # so that there is a plan
     result = sinkhorn(p, q, cost, 0.02)
-    assert means["finish"] == [6]
+    assert sum(means["newton"]) == 6
     assert bool(result.converged.all())
     plan = result.plan()
     assert float(plan[:, forbidden].max()) == 0
@@ -86,7 +85,20 @@ def test_memory_of_newton_steps_is_bounded(monkeypatch):
     p, q, cost = problem(40, 60, 60, kind="shared")
     sinkhorn(p, q, cost, 0.01)
     assert max(sizes) == 2**15 // 3600
-    assert 18 < sum(sizes) <= 40
+    assert sum(sizes) > 18
+
+
+@pytest.mark.parametrize(("seed", "epsilon"), [(8, 0.001), (12, 0.002), (14, 0.001)])
+def test_problems_that_the_iterations_lead_astray_are_solved(seed, epsilon):
+    """The costs between common classes are small and those between others alike: iterations get lost on some."""
+    generator = torch.Generator().manual_seed(seed)
+    p = torch.softmax(3 * torch.randn(64, 100, generator=generator), dim=1)
+    q = torch.softmax(p.log()[:, :50] + torch.randn(64, 50, generator=generator), dim=1)
+    cost = 0.7 + 0.9 * torch.rand(100, 50, generator=generator)
+    cost[range(50), range(50)] = 0.05
+    result = sinkhorn(p, q, cost, epsilon, max_iterations=5000)
+    assert bool(result.converged.all())
+    assert_close(result.plan().sum(dim=1), q, atol=2e-3, rtol=0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -96,7 +108,7 @@ def test_ranges_beyond_double_precision(dtype, span, means):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SinkhornWarning)
         result = sinkhorn(p, q, cost * span * 1e-3, 1e-3)
-    assert means["finish"] == [4]
+    assert sum(means["newton"]) == 4
     for tensor in (result.value, result.alpha, result.beta, result.error, result.plan()):
         assert bool(tensor.isfinite().all())
     if span * torch.finfo(dtype).eps > 0.1:

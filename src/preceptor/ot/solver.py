@@ -19,6 +19,8 @@ WORKING_COPIES = 16  # of q that an iteration with its history holds
 LEVEL_STEPS = 15  # Newton steps on each coarser epsilon
 LEVEL_TOLERANCE = 1e-2
 LEVEL_FACTOR = 2.0
+LOST = 0.1  # an error from which Newton steps take longer than from nothing
+COARSEST = 16.0  # the costs span so many of the first epsilon when they start from nothing
 
 
 @dataclass
@@ -30,12 +32,14 @@ class Solution:
     error: Tensor  # (B,) L1 error of the plan's column sums
     iterations: int
 
-    def replace(self, rows: Tensor, better: Solution) -> None:
-        """Put the solutions of some rows in."""
-        self.alpha[rows] = better.alpha.to(self.alpha.dtype)
-        self.beta[rows] = better.beta.to(self.beta.dtype)
-        self.error[rows] = better.error.to(self.error.dtype)
-        self.iterations += better.iterations
+    def improve(self, rows: Tensor, found: Solution) -> None:
+        """Put other solutions of some rows in, where they are better."""
+        better = found.error < self.error[rows]
+        rows = rows[better]
+        self.alpha[rows] = found.alpha[better].to(self.alpha.dtype)
+        self.beta[rows] = found.beta[better].to(self.beta.dtype)
+        self.error[rows] = found.error[better].to(self.error.dtype)
+        self.iterations += found.iterations
 
 
 def solve(
@@ -75,14 +79,8 @@ def solve(
         solution = _fuse(p, q, cost, reachable, tolerance, patience, beta0)
     else:
         solution = _scale(p, q, cost, reachable, highest, tolerance, patience, beta0, precision)
-    left = max_iterations - solution.iterations
-    if reachable > epsilon:
-        solution.error.fill_(torch.inf)  # until it is measured at the given epsilon
-    rows = (solution.error > tolerance).nonzero().squeeze(1)
-    if len(rows) and (left > 0 or reachable > epsilon):
-        start = solution.beta[rows]
-        better = _finish(p[rows], q[rows], cost, epsilon, reachable, highest, tolerance, left, start)
-        solution.replace(rows, better)
+    if solution.iterations < max_iterations or reachable > epsilon:
+        _finish(p, q, cost, epsilon, reachable, highest, tolerance, max_iterations, solution)
     return solution
 
 
@@ -170,10 +168,40 @@ def _finish(
     reachable: float,
     highest: float,
     tolerance: float,
+    max_iterations: int,
+    solution: Solution,
+) -> None:
+    """Newton steps from where the iterations came to; where that is nowhere, from nothing and with epsilon falling."""
+    unsolved = (solution.error > tolerance) | (reachable > epsilon)
+    if not bool(unsolved.any()):
+        return
+    near = (solution.error < LOST) | (solution.iterations >= max_iterations)
+    solution.error[unsolved] = torch.inf  # until it is measured in the log domain, at the given epsilon
+    coarse = max(epsilon, highest / COARSEST)
+    starts = ((reachable, solution.beta, near), (coarse, torch.zeros_like(q), torch.ones_like(near)))
+    for level, beta, these in starts:
+        rows = ((solution.error > tolerance) & these).nonzero().squeeze(1)
+        left = max_iterations - solution.iterations
+        if len(rows) and (left > 0 or these is near):
+            found = _step_down(p[rows], q[rows], cost, epsilon, level, highest, tolerance, left, beta[rows])
+            solution.improve(rows, found)
+
+
+def _step_down(
+    p: Tensor,
+    q: Tensor,
+    cost: Tensor,
+    epsilon: float,
+    level: float,
+    highest: float,
+    tolerance: float,
     max_steps: int,
     beta0: Tensor,
 ) -> Solution:
-    """Newton steps in the log domain and in float64, a few problems at a time to bound the memory."""
+    """Newton steps in the log domain and in float64, a few problems at a time to bound the memory.
+
+    `beta0` belongs to the epsilon `level`, which is halved until it is the given one.
+    """
     classes = q.shape[1]
     elements = max(2**15, (p.numel() + q.numel() + cost.numel()) // 2)
     count = max(1, elements // (classes * max(p.shape[1], classes)))
@@ -184,15 +212,13 @@ def _finish(
     parts, longest = [], 0
     for p_part, q_part, beta in zip(p.split(count), q.split(count), beta0.split(count), strict=True):
         p_part, q_part = (normalise(part.double()).clamp_min(floor) for part in (p_part, q_part))
-        level, beta, steps = reachable, beta.double(), 0
-        while level > epsilon and steps < max_steps:
-            level = max(epsilon, level / LEVEL_FACTOR)
-            if level > epsilon:
-                budget = min(LEVEL_STEPS, max_steps - steps)
-                _, log_v, _, taken = polish(
-                    p_part, q_part, finite / -level, beta / level, LEVEL_TOLERANCE, budget
-                )
-                beta, steps = level * log_v, steps + taken
+        beta, steps = beta.double(), 0
+        now = level / LEVEL_FACTOR
+        while now > epsilon and steps < max_steps:
+            budget = min(LEVEL_STEPS, max_steps - steps)
+            _, log_v, _, taken = polish(p_part, q_part, finite / -now, beta / now, LEVEL_TOLERANCE, budget)
+            beta, steps = now * log_v, steps + taken
+            now /= LEVEL_FACTOR
         budget = min(NEWTON_STEPS, max_steps - steps)
         log_u, log_v, error, taken = polish(
             p_part, q_part, finite / -epsilon, beta / epsilon, tolerance, budget
