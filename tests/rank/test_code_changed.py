@@ -111,3 +111,24 @@ def test_a_student_of_other_code_with_the_same_weights_is_another_student(
     own.add("python:ranked_module:make", name="own", trust_code=True)
     ask()
     assert len(trained) == 2
+
+
+PARSING = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--needed", required=True)
+parser.parse_args()
+"""
+
+
+def test_code_that_would_end_the_program_stops_no_other_teacher(own, task, write, tmp_path):
+    write("ReLU")
+    module = tmp_path / "ranked_module.py"
+    module.write_text(PARSING + module.read_text())
+    found = ranked(own, task)
+    assert found["same"].rank == 1
+    assert (
+        found["own"]
+        .reasons["teacher"]
+        .startswith("python:ranked_module:make would end the program: SystemExit: 2")
+    )

@@ -12,6 +12,7 @@ from preceptor.zoo import Zoo
 from tests.zoo.source_check import INPUTS, check
 
 FACTORY = """
+import sys
 import torch
 from torch import nn
 from preceptor.zoo import Preprocessing
@@ -30,6 +31,29 @@ def wrong():
 
 def failing():
     raise RuntimeError("no licence")
+
+
+def leaving():
+    raise SystemExit("no licence")
+
+
+def noisy():
+    print("made")
+    net = make()
+    net.register_forward_hook(lambda *_: print("called"))
+    return net
+
+
+def ending():
+    net = make()
+    net.register_forward_hook(lambda *_: sys.exit(3))
+    return net
+"""
+
+PARSING = """import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--needed", required=True)
+parser.parse_args()
 """
 
 
@@ -38,6 +62,7 @@ def test_python(zoo: Zoo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "teacher_factory_a.py").write_text(FACTORY)
     (tmp_path / "teacher_factory_b.py").write_text("absent\n")
+    (tmp_path / "teacher_factory_c.py").write_text(PARSING)
     source = "python:teacher_factory_a:make"
     with pytest.raises(PreceptorError, match="runs code of that module; say --trust-code"):
         zoo.add(source, name="t")
@@ -63,6 +88,32 @@ def test_python(zoo: Zoo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
             "python:teacher_factory_b:make",
             r"cannot be imported: NameError: .*\(teacher_factory_b.py, line 1\)",
         ),
+        (
+            "python:teacher_factory_c:make",
+            r"python:teacher_factory_c:make would end the program: SystemExit: 2 \(teacher_factory_c.py, line 4\)",
+        ),
+        (
+            "python:teacher_factory_a:leaving",
+            r"would end the program: SystemExit: no licence \(teacher_factory_a.py",
+        ),
+        (
+            "python:teacher_factory_a:ending",
+            r"would end the program: SystemExit: 3 \(teacher_factory_a.py, line \d+\)",
+        ),
     ):
         with pytest.raises(PreceptorError, match=reason):
             zoo.add(source, name="u", trust_code=True)
+
+
+def test_what_it_prints_goes_to_standard_error(
+    zoo: Zoo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "teacher_factory_d.py").write_text("print('imported')\n" + FACTORY)
+    zoo.add("python:teacher_factory_d:noisy", name="t", trust_code=True)
+    assert zoo.verify("t", trust_code=True) == []
+    zoo.load("t", trust_code=True).logits(INPUTS)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert {"imported", "made", "called"} <= set(err.split())

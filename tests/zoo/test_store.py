@@ -131,6 +131,16 @@ def test_a_failed_add_leaves_nothing(any_zoo: Zoo, run: Path) -> None:
     assert any_zoo.verify("a") == []
 
 
+def test_a_zoo_is_a_collection_of_names(any_zoo: Zoo, run: Path) -> None:
+    assert len(any_zoo) == 0
+    for name in ("b", "a"):
+        any_zoo.add(f"run:{run}", name=name)
+    assert (len(any_zoo), list(any_zoo)) == (2, ["a", "b"])
+    assert "a" in any_zoo
+    assert "c" not in any_zoo
+    assert "../zoo/a" not in any_zoo
+
+
 def test_load_teacher_splits_at_the_last_slash(zoo: Zoo, run: Path) -> None:
     zoo.add(f"run:{run}", name="a")
     assert load_teacher(f"{zoo.url}/a").name == "a"

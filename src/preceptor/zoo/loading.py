@@ -13,6 +13,7 @@ from preceptor.zoo.network import TorchNetwork
 from preceptor.zoo.probe import compare, probe_inputs
 from preceptor.zoo.sources import source_module
 from preceptor.zoo.teacher import Teacher
+from preceptor.zoo.users_code import code_of, what
 from preceptor.zoo.weights import load_strictly, misfit, network_tensors, parse_safetensors
 
 
@@ -25,8 +26,9 @@ def check_trust(card: Card, trust_code: bool) -> None:
 @own_defaults()
 def load(card: Card, files: dict[str, bytes], trust_code: bool) -> Teacher:
     """Build the network anew, load its weights strictly, and put the teacher together."""
-    network = source_module(card.source.kind).rebuild(card, files, trust_code)
-    return _load_code(card, files, network) if card.runs_code else _assemble(card, files, network)
+    with code_of(card.source):
+        network = source_module(card.source.kind).rebuild(card, files, trust_code)
+        return _load_code(card, files, network) if card.runs_code else _assemble(card, files, network)
 
 
 @own_defaults()
@@ -44,8 +46,6 @@ def _load_code(card: Card, files: dict[str, bytes], network: nn.Module) -> Teach
     The recorded forward pass decides, not the text of the code: that lies in any number of modules and data
     files, and may change (a comment, another factory) without changing this teacher.
     """
-    from preceptor.zoo.sources.python import what
-
     wrong = misfit(network_tensors(network), parse_safetensors(files[WEIGHTS_FILE], WEIGHTS_FILE))
     if wrong:
         raise _changed(card, f"for the stored weights, {wrong}")

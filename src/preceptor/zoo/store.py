@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,15 @@ class Zoo:
 
     def __repr__(self) -> str:
         return f"Zoo({self.url!r})"
+
+    def __len__(self) -> int:
+        return len(self.storage.stamps())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.storage.stamps()
 
     def add(
         self,
@@ -77,6 +86,7 @@ class Zoo:
             device: Where to compute the centres; ``auto`` is a GPU where there is one.
         """
         from preceptor.zoo import adding
+        from preceptor.zoo.users_code import code_of
 
         if centers is not None and centers_from is not None:
             raise PreceptorError("centers and centers_from came together; give one of them")
@@ -92,15 +102,16 @@ class Zoo:
             linear_head=linear_head,
             trust_code=trust_code,
         )
-        prepared = adding.prepare(
-            request,
-            name=name,
-            centers=adding.as_tensor(centers),
-            centers_from=centers_from,
-            accuracy=accuracy,
-            licence=licence,
-            device=device,
-        )
+        with code_of(request):
+            prepared = adding.prepare(
+                request,
+                name=name,
+                centers=adding.as_tensor(centers),
+                centers_from=centers_from,
+                accuracy=accuracy,
+                licence=licence,
+                device=device,
+            )
         self.commit(prepared.card, prepared.files)
         return prepared.card
 
@@ -170,11 +181,11 @@ class Zoo:
         check_trust(card, trust_code)  # before weights are read that would be of no use
         return load(card, {file: self._file(card, file) for file in card.files}, trust_code).to(where)
 
-    def verify(self, name: str, trust_code: bool = False) -> list[str]:
+    def verify(self, name: str, trust_code: bool = False, *, files_only: bool = False) -> list[str]:
         """What is wrong with a teacher, in words; empty when nothing is.
 
         Checks the card, the sum of every file, that the network loads, and that a forward pass gives the
-        outputs recorded when it was added.
+        outputs recorded when it was added; with `files_only` the first two, which run nothing.
         """
         from preceptor.zoo.loading import differences, load
 
@@ -188,7 +199,7 @@ class Zoo:
                 files[file] = self._file(card, file)
             except PreceptorError as error:
                 problems.append(str(error))
-        if problems:
+        if problems or files_only:
             return problems
         try:
             return differences(load(card, files, trust_code), files)

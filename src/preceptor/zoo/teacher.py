@@ -21,6 +21,7 @@ from preceptor.zoo.card import (
 )
 from preceptor.zoo.network import TorchNetwork
 from preceptor.zoo.probe import probe_inputs, probe_outputs
+from preceptor.zoo.users_code import code_of
 from preceptor.zoo.weights import network_tensors, to_safetensors
 
 
@@ -100,7 +101,8 @@ class Teacher(nn.Module):
     @torch.no_grad()
     def outputs(self, inputs: Tensor, maps: bool = True) -> ModelOutput:
         """Maps, features and logits of normalised `inputs` (see `preprocessing.apply`)."""
-        return self.network(inputs, maps=maps)
+        with code_of(self.card.source):
+            return self.network(inputs, maps=maps)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Logits ``(B, C_T)`` of normalised `inputs`."""

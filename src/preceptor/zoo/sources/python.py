@@ -12,6 +12,7 @@ from torch import nn
 from preceptor.core import PreceptorError
 from preceptor.zoo.card import Card, Preprocessing
 from preceptor.zoo.sources.candidate import Candidate, Request, need_classes
+from preceptor.zoo.users_code import what
 from preceptor.zoo.weights import load_strictly, read_state_dict
 
 
@@ -78,12 +79,3 @@ def _call(reference: str, trust_code: bool) -> nn.Module:
             f"python:{reference} returned {type(network).__name__}; expected a torch nn.Module"
         )
     return network
-
-
-def what(error: Exception) -> str:
-    """What a user's own code raised, and where."""
-    import traceback
-
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return f"{said} ({os.path.basename(place.filename)}, line {place.lineno})"
