@@ -129,3 +129,15 @@ def test_a_damaged_teacher_is_named(tmp_path: Path) -> None:
 
 def test_a_mistyped_zoo_is_a_problem(tmp_path: Path) -> None:
     assert "there is no zoo at" in findings("--zoo", tmp_path / "nowhere", code=1)["problems"][0]
+
+
+def test_code_is_run_when_trusted_and_not_called_broken_otherwise(tmp_path: Path) -> None:
+    zoo = Zoo(tmp_path / "zoo")
+    zoo.add("python:tests.rank.teachers:hanging", name="own", trust_code=True)
+    shown = call("--zoo", zoo.url)
+    assert shown.exit_code == 0
+    assert "teacher own: not run (needs --trust-code), its files are good\n" in shown.output
+    assert findings("--zoo", zoo.url)["not_run"] == ["own"]
+    assert "teacher own: good\n" in call("--zoo", zoo.url, "--trust-code").output
+    (tmp_path / "zoo" / "own" / "weights.safetensors").write_bytes(b"")
+    assert "own/weights.safetensors is not the file" in findings("--zoo", zoo.url, code=1)["problems"][0]

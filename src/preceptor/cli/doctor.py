@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from preceptor.cli.console import emit_json, say
-from preceptor.cli.options import AsJson
+from preceptor.cli.options import AsJson, TrustCode
 from preceptor.core import PreceptorError
 
 NEEDED = ("preceptor", "torch", "torchvision", "timm")
@@ -28,6 +28,7 @@ SMALLEST_DISK = 2**30
 
 def doctor(
     zoo: Annotated[str | None, typer.Option(help="Check every teacher of this zoo as well.")] = None,
+    trust_code: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Say which versions, devices and caches there are, and what is broken.
@@ -44,7 +45,7 @@ def doctor(
         "cache": _cache(problems),
     }
     if zoo is not None:
-        findings["zoo"] = _zoo(zoo, problems)
+        findings["zoo"], findings["not_run"] = _zoo(zoo, trust_code, problems)
     findings["problems"] = problems
     if as_json:
         emit_json(findings)
@@ -142,17 +143,21 @@ def _cache(problems: list[str]) -> dict[str, Any]:
     }
 
 
-def _zoo(url: str, problems: list[str]) -> dict[str, list[str]]:
-    """What is wrong with each teacher; ``python:`` teachers are not run, since a check-up gives no trust."""
+def _zoo(url: str, trust_code: bool, problems: list[str]) -> tuple[dict[str, list[str]], list[str]]:
+    """What is wrong with each teacher, and which were not run, for want of trust in their code."""
     from preceptor.zoo import Zoo
 
     opened = Zoo(url)
     if not opened.exists():
         problems.append(f"there is no zoo at {url!r}; `preceptor zoo add` makes one")
-        return {}
-    found = {name: opened.verify(name) for name in opened.names()}
+        return {}, []
+    rows = opened.listing()
+    not_run = [row["name"] for row in rows if not trust_code and row.get("source", "").startswith("python:")]
+    found = {
+        row["name"]: opened.verify(row["name"], trust_code, files_only=row["name"] in not_run) for row in rows
+    }
     problems += [f"teacher {name}: {'; '.join(wrong)}" for name, wrong in found.items() if wrong]
-    return found
+    return found, not_run
 
 
 def _lines(findings: dict[str, Any]) -> list[str]:
@@ -181,7 +186,8 @@ def _lines(findings: dict[str, Any]) -> list[str]:
         )
         lines.append(f"cache: {cache['location']}, {_size(cache['bytes'])}; its features {shares}")
     for name, wrong in findings.get("zoo", {}).items():
-        lines.append(f"teacher {name}: {'; '.join(wrong) or 'good'}")
+        good = "not run (needs --trust-code), its files are good" if name in findings["not_run"] else "good"
+        lines.append(f"teacher {name}: {'; '.join(wrong) or good}")
     verdict = [f"BROKEN: {problem}" for problem in findings["problems"]]
     return lines + (verdict or ["nothing is broken"])
 
