@@ -1,6 +1,7 @@
 """`rank` on a zoo with good, bad, broken, huge and odd teachers."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -122,3 +123,12 @@ def test_one_class_of_one_sample_is_survived(zoo):
     task = Task.from_arrays(x[rows], y[rows], x[rows], y[rows], ["zero", "one"])
     ranking = rank(zoo, task, "all", teachers=["same", "random"])
     assert all(row.rank for row in ranking.rows)
+
+
+def test_a_stored_teacher_of_one_class_has_no_rank(own_zoo, task):
+    path = Path(own_zoo.url) / "random" / "card.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"classes": ["price"]}))
+    found = rank(own_zoo, task, ["sinkhorn"], teachers=["same", "random"])
+    assert found["same"].rank == 1
+    assert found["random"].reasons["teacher"].startswith("the card of 'random' is not valid")
+    assert "1 class came; a teacher tells 2 or more apart" in found["random"].reasons["teacher"]

@@ -15,13 +15,13 @@ from tests.zoo.source_check import INPUTS
 class Small(nn.Module):
     """Has what onnx graphs differ in: a Gemm, or a MatMul with an Add, or none."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: str, classes: int = 3) -> None:
         super().__init__()
         torch.manual_seed(1)
         self.kind = kind
         self.conv = nn.Conv2d(3, 6, 3, 2)
-        self.fc = nn.Linear(6, 3, bias=kind != "matmul")
-        self.head = nn.Conv2d(6, 3, 1)
+        self.fc = nn.Linear(6, classes, bias=kind != "matmul")
+        self.head = nn.Conv2d(6, classes, 1)
 
     def features(self, x: Tensor) -> Tensor:
         return self.conv(x).relu().mean((2, 3))
@@ -43,17 +43,23 @@ class Small(nn.Module):
         return logits.softmax(1) if self.kind == "softmax" else logits
 
 
-def export(kind: str, path: Path, batch: int | str = "batch") -> Small:
+def export(
+    kind: str,
+    path: Path,
+    batch: int | str = "batch",
+    precision: torch.dtype = torch.float32,
+    classes: int = 3,
+) -> Small:
     """With torch's older exporter, which is quick."""
     pytest.importorskip("onnxruntime")
-    model = Small(kind).eval()
+    model = Small(kind, classes).to(precision).eval()
     axes = {"x": {0: batch}} if isinstance(batch, str) else None
     rows = 2 if isinstance(batch, str) else batch
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(
             model,
-            (INPUTS[:rows],),
+            (INPUTS[:rows].to(precision),),
             path,
             dynamo=False,
             input_names=["x"],

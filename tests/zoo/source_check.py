@@ -12,13 +12,19 @@ INPUTS = torch.randn(3, 3, 32, 32, generator=torch.Generator().manual_seed(5))
 
 
 def check(
-    zoo: Zoo, name: str, features: Tensor, logits: Tensor, weight: Tensor, inputs: Tensor = INPUTS
+    zoo: Zoo,
+    name: str,
+    features: Tensor,
+    logits: Tensor,
+    weight: Tensor,
+    inputs: Tensor = INPUTS,
+    **tolerance: float,
 ) -> Teacher:
     """The stored teacher against the framework's own features, logits and classifier rows."""
     teacher = zoo.load(name, trust_code=True)
     output = teacher.outputs(inputs)
-    torch.testing.assert_close(output.features, features.detach())
-    torch.testing.assert_close(output.logits, logits.detach())
+    torch.testing.assert_close(output.features, features.detach(), **tolerance)
+    torch.testing.assert_close(output.logits, logits.detach(), **tolerance)
     torch.testing.assert_close(teacher.classifier, weight.detach())
     if teacher.card.centers_source == "classifier":
         torch.testing.assert_close(

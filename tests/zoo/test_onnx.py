@@ -36,6 +36,54 @@ def test_onnx(zoo: Zoo, path: Path, kind: str, batch: int | str) -> None:
     assert teacher.card.head.maps == ()
 
 
+@pytest.mark.parametrize("kind", ["gemm", "matmul-add", "conv"])
+def test_onnx_in_half_precision(zoo: Zoo, path: Path, kind: str) -> None:
+    own = export(kind, path, precision=torch.float16)
+    add(zoo, path)
+    own.float()
+    weight = own.head.weight.flatten(1) if kind == "conv" else own.fc.weight
+    check(zoo, "t", own.features(INPUTS), own(INPUTS), weight, rtol=5e-3, atol=5e-3)
+    assert zoo.card("t").parameters > 0
+
+
+def test_onnx_with_half_inside_and_single_precision_outside(zoo: Zoo, path: Path) -> None:
+    own = export("gemm", path, precision=torch.float16)
+    import onnx
+
+    model = onnx.load(path)
+    nodes, (shown,), (given,) = model.graph.node, model.graph.input, model.graph.output
+    nodes[0].input[0], nodes[-1].output[0] = "half_in", "half_out"
+    nodes.insert(0, onnx.helper.make_node("Cast", [shown.name], ["half_in"], to=onnx.TensorProto.FLOAT16))
+    nodes.append(onnx.helper.make_node("Cast", ["half_out"], [given.name], to=onnx.TensorProto.FLOAT))
+    for entry in (shown, given):
+        entry.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+    onnx.save(model, path)
+    add(zoo, path)
+    own.float()
+    check(zoo, "t", own.features(INPUTS), own(INPUTS), own.fc.weight, rtol=5e-3, atol=5e-3)
+
+
+def test_onnx_of_bytes_is_refused(zoo: Zoo, path: Path) -> None:
+    export("gemm", path)
+    import onnx
+
+    model = onnx.load(path)
+    model.graph.input[0].type.tensor_type.elem_type = onnx.TensorProto.UINT8
+    model.graph.node[0].input[0] = "numbers"
+    model.graph.node.insert(0, onnx.helper.make_node("Cast", ["x"], ["numbers"], to=onnx.TensorProto.FLOAT))
+    onnx.save(model, path)
+    with pytest.raises(
+        PreceptorError, match=r"takes tensor\(uint8\); a teacher takes float16, float32 or float64"
+    ):
+        add(zoo, path)
+
+
+def test_a_single_output_is_no_classifier(zoo: Zoo, path: Path) -> None:
+    export("gemm", path, classes=1)
+    with pytest.raises(PreceptorError, match="1 class came; a teacher tells 2 or more apart.*regression"):
+        add(zoo, path, classes=("price",))
+
+
 def test_onnx_of_torchs_newer_exporter_with_its_weights_in_a_file_beside(zoo: Zoo, path: Path) -> None:
     pytest.importorskip("onnxscript")
     own = Small("gemm").eval()

@@ -8,6 +8,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import safetensors.torch
 import torch
 
 from preceptor.core import PreceptorError
@@ -53,6 +54,14 @@ def test_a_tensor_blown_up_out_of_a_small_storage_is_refused(tmp_path: Path) -> 
     assert (tmp_path / "bomb.pth").stat().st_size < 2**15
     with pytest.raises(PreceptorError, match="blows up 'w' out of a smaller storage"):
         read_state_dict(tmp_path / "bomb.pth")
+
+
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod."])
+@pytest.mark.parametrize("suffix", ["safetensors", "pth"])
+def test_prefixes_of_wrappers_are_taken_off(tmp_path: Path, prefix: str, suffix: str) -> None:
+    state, path = {f"{prefix}w": torch.ones(2), f"{prefix}b": torch.zeros(1)}, tmp_path / f"w.{suffix}"
+    safetensors.torch.save_file(state, path) if suffix == "safetensors" else torch.save(state, path)
+    assert set(read_state_dict(path)) == {"w", "b"}
 
 
 def test_a_safetensors_header_that_lies_is_refused(tmp_path: Path) -> None:
@@ -103,5 +112,5 @@ def test_sizes_have_limits(zoo: Zoo, run: Path, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("preceptor.zoo.store.MAX_CARD_BYTES", 100)
     with pytest.raises(PreceptorError, match=r"a/card.json has .* above the limit of 100"):
         zoo.card("a")
-    with pytest.raises(PreceptorError, match=f"a teacher has 1 to {limits.MAX_CLASSES:,}"):
+    with pytest.raises(PreceptorError, match=f"a teacher has 2 to {limits.MAX_CLASSES:,}"):
         zoo.add(f"run:{run}", name="b", classes=[str(n) for n in range(limits.MAX_CLASSES + 1)])

@@ -157,9 +157,14 @@ class Card(_Record):
 
 
 def check_classes(classes: tuple[str, ...]) -> tuple[str, ...]:
-    """Return `classes` if they can be a classifier's: some, not too many, none empty, all different."""
-    if not 1 <= len(classes) <= MAX_CLASSES:
-        raise PreceptorError(f"{len(classes):,} classes came; a teacher has 1 to {MAX_CLASSES:,}")
+    """Return `classes` if they can be a classifier's: two or more, not too many, none empty, all different."""
+    if len(classes) == 1:  # its softmax is 1, whatever it is shown
+        raise PreceptorError(
+            "1 class came; a teacher tells 2 or more apart by an output for each, so a single output, as of a "
+            "regression, cannot be one"
+        )
+    if not 2 <= len(classes) <= MAX_CLASSES:
+        raise PreceptorError(f"{len(classes):,} classes came; a teacher has 2 to {MAX_CLASSES:,}")
     bad = [name for name in classes if not name.strip() or len(name) > MAX_CLASS_NAME]
     if bad:
         raise PreceptorError(

@@ -17,6 +17,7 @@ MAX_PROTOBUF = 2**31 - 1
 # What may stand between the linear layer and the graph's output without changing the numbers.
 _SHAPE_ONLY = {"Identity", "Flatten", "Reshape", "Squeeze", "Dropout"}
 _MEANS = {"GlobalAveragePool", "ReduceMean"}
+FLOATS = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE)
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class OnnxHead:
     weight: np.ndarray  # (C, d)
     bias: np.ndarray | None  # (C,)
     convolution: bool
+    element_type: int  # of features and stored weights, as ONNX numbers its types
 
 
 def read_onnx(path: str | Path) -> onnx.ModelProto:
@@ -91,7 +93,7 @@ def find_onnx_head(model: onnx.ModelProto) -> OnnxHead:
         node = producers.get(tensor)
         if node is None:
             raise PreceptorError("no Gemm, MatMul or 1x1 Conv makes the ONNX graph's output")
-        if node.op_type in _SHAPE_ONLY:
+        if node.op_type in _SHAPE_ONLY or (node.op_type == "Cast" and _cast_to(node) in FLOATS):
             tensor = node.input[0]
         elif node.op_type in _MEANS:
             tensor, pooled = node.input[0], True
@@ -113,16 +115,16 @@ def find_onnx_head(model: onnx.ModelProto) -> OnnxHead:
             )
 
 
-def with_features(model: onnx.ModelProto, features: str) -> onnx.ModelProto:
-    """A copy of the model that also returns the tensor `features`."""
+def with_features(model: onnx.ModelProto, head: OnnxHead) -> onnx.ModelProto:
+    """A copy of the model that also returns what goes into its head."""
     extended = onnx.ModelProto()
     extended.CopyFrom(model)
-    extended.graph.output.append(onnx.helper.make_tensor_value_info(features, onnx.TensorProto.FLOAT, None))
+    extended.graph.output.append(onnx.helper.make_tensor_value_info(head.features, head.element_type, None))
     return extended
 
 
 def _constants(graph: Any) -> dict[str, np.ndarray]:
-    """Initialisers, constants, and what is only a transposed or renamed one."""
+    """Initialisers, constants, and what is only a transposed or renamed one, or one of another precision."""
     found = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
     for node in graph.node:
         if node.op_type == "Constant":
@@ -133,7 +135,14 @@ def _constants(graph: Any) -> dict[str, np.ndarray]:
             source = found[node.input[0]]
             order = next((list(a.ints) for a in node.attribute if a.name == "perm"), None)
             found[node.output[0]] = source if node.op_type == "Identity" else np.transpose(source, order)
+        elif node.op_type == "Cast" and node.input[0] in found and _cast_to(node) in FLOATS:
+            precision = onnx.helper.tensor_dtype_to_np_dtype(_cast_to(node))
+            found[node.output[0]] = found[node.input[0]].astype(precision)
     return found
+
+
+def _cast_to(node: Any) -> int:
+    return next((attribute.i for attribute in node.attribute if attribute.name == "to"), 0)
 
 
 def _linear(node: Any, constants: dict[str, np.ndarray], added: np.ndarray | None) -> OnnxHead:
@@ -146,6 +155,7 @@ def _linear(node: Any, constants: dict[str, np.ndarray], added: np.ndarray | Non
             "head), not stored; not supported"
         )
     weight = constants[node.input[1]]
+    element_type = onnx.helper.np_dtype_to_tensor_dtype(weight.dtype)  # both factors have the same
     bias = constants.get(node.input[2]) if len(node.input) > 2 and node.input[2] else None
     if len(node.input) > 2 and node.input[2] and bias is None:
         raise PreceptorError(
@@ -175,4 +185,4 @@ def _linear(node: Any, constants: dict[str, np.ndarray], added: np.ndarray | Non
     ]
     total = np.asarray(np.sum(parts, axis=0, dtype=np.float32)) if parts else None
     weight = np.ascontiguousarray(weight, dtype=np.float32)
-    return OnnxHead(node.input[0], weight, total, convolution=node.op_type == "Conv")
+    return OnnxHead(node.input[0], weight, total, node.op_type == "Conv", element_type)

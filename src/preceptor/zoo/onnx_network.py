@@ -11,7 +11,9 @@ from torch import Tensor, nn
 
 from preceptor.core import ModelOutput, PreceptorError
 from preceptor.zoo.card import HeadRecord
-from preceptor.zoo.onnx_graph import OnnxHead, find_onnx_head, parse_onnx, with_features
+from preceptor.zoo.onnx_graph import FLOATS, OnnxHead, find_onnx_head, parse_onnx, with_features
+
+PRECISIONS = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64}
 
 
 class OnnxNetwork(nn.Module):
@@ -30,11 +32,11 @@ class OnnxNetwork(nn.Module):
         self.register_buffer("weight", torch.from_numpy(head.weight.copy()), persistent=False)
         bias = None if head.bias is None else torch.from_numpy(head.bias.copy())
         self.register_buffer("bias", bias, persistent=False)
-        self._model = with_features(model, head.features).SerializeToString()
+        self._model = with_features(model, head).SerializeToString()
         self._session: Any = None
         self.output_name = model.graph.output[0].name
         self.parameter_count = sum(
-            int(np.prod(t.dims)) for t in model.graph.initializer if t.data_type == onnx.TensorProto.FLOAT
+            int(np.prod(t.dims)) for t in model.graph.initializer if t.data_type in FLOATS
         )
 
     @classmethod
@@ -44,10 +46,9 @@ class OnnxNetwork(nn.Module):
         output = network(inputs)
         again = output.features @ network.weight.T + (0 if network.bias is None else network.bias)
         scale = output.logits.abs().max()
-        if (
-            again.shape != output.logits.shape
-            or not (again - output.logits).abs().max() <= 1e-4 * scale + 1e-6
-        ):
+        half = network.head.element_type == onnx.TensorProto.FLOAT16  # which rounds to a thousandth
+        tolerance = (5e-3 if half else 1e-4) * scale + 1e-6
+        if again.shape != output.logits.shape or not (again - output.logits).abs().max() <= tolerance:
             raise PreceptorError(
                 "features @ W.T + b of the ONNX graph's last linear layer is not its output; "
                 "it cannot be a teacher"
@@ -59,13 +60,18 @@ class OnnxNetwork(nn.Module):
         session = self._start(inputs.device)
         entry = session.get_inputs()[0]
         fixed = entry.shape[0] if entry.shape and isinstance(entry.shape[0], int) else None
-        rows = inputs.detach().cpu().float().numpy()
+        if entry.type not in PRECISIONS:
+            raise PreceptorError(
+                f"the ONNX graph takes {entry.type}; a teacher takes float16, float32 or float64, so export it so"
+            )
+        rows = inputs.detach().cpu().float().numpy().astype(PRECISIONS[entry.type], copy=False)
         portion = fixed or max(len(rows), 1)
         results = [
             self._run(session, entry.name, rows[i : i + portion], fixed) for i in range(0, len(rows), portion)
         ]
         logits, features = (
-            torch.from_numpy(np.concatenate(part)).to(inputs.device) for part in zip(*results, strict=True)
+            torch.from_numpy(np.concatenate(part)).float().to(inputs.device)
+            for part in zip(*results, strict=True)
         )
         if self.head.convolution:
             features = features.flatten(2).mean(2)
