@@ -75,3 +75,15 @@ def test_a_head_that_is_computed_but_not_used_is_not_taken() -> None:
     net = TwoHeads("unused")
     assert find_head(net, INPUTS).path == "fc"
     assert_right(net, net.pooled(INPUTS).detach())
+
+
+class InADict(Net):
+    def forward(self, x: Tensor) -> dict[str, Tensor]:  # type: ignore[override]
+        return {"loss": torch.zeros(()), "logits": super().forward(x)}
+
+
+def test_logits_may_come_under_their_name() -> None:
+    net = InADict()
+    output = TorchNetwork.discover(net, INPUTS)(INPUTS)
+    torch.testing.assert_close(output.features, net.pooled(INPUTS))
+    torch.testing.assert_close(output.logits, net(INPUTS)["logits"])

@@ -30,8 +30,8 @@ from tests.zoo.head_networks import (
 )
 
 REFUSED = [
-    (TwoHeads("tuple"), "tuple of 2 outputs.*several heads"),
-    (TwoHeads("dict"), "dict of 2 outputs.*several heads"),
+    (TwoHeads("tuple"), "tuple of 2 outputs.*wrap it"),
+    (TwoHeads("dict"), "dict of 2 outputs.*or name it 'logits'"),
     (TwoHeads("mean"), r"several layers give 5 outputs \(fc, other\)"),
     (cosine_layer(), r"'fc' is no features @ W.T \+ b"),
     (FunctionalCosine(), "no linear layer gives the network's 5 outputs"),

@@ -65,12 +65,12 @@ def reduce_positions(values: Tensor, reduction: Reduction) -> Tensor:
 
 def logits_of(output: Any) -> Tensor:
     """The logits ``(B, C)`` out of whatever a network returned; refuses what cannot be one classifier's."""
-    logits = getattr(output, "logits", output)
+    named = isinstance(output, dict) and "logits" in output
+    logits = output["logits"] if named else getattr(output, "logits", output)
     if isinstance(logits, tuple | list | dict):
         raise PreceptorError(
-            f"the network returns a {type(logits).__name__} of {len(logits)} outputs, not one tensor "
-            "of logits: "
-            "it has several heads; wrap it so that it returns one of them"
+            f"the network returns a {type(logits).__name__} of {len(logits)} outputs, not one tensor of logits; "
+            "wrap it so that it returns one of them, or name it 'logits'"
         )
     if not isinstance(logits, Tensor) or logits.ndim != 2:
         shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__

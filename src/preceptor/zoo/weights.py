@@ -32,7 +32,7 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
         raise PreceptorError(f"no weights file {str(path)!r}; give the path of a .safetensors or .pth file")
     check_size(f"weights file {path.name!r}", path.stat().st_size, MAX_FILE_BYTES)
     if path.suffix == ".safetensors":
-        return parse_safetensors(path.read_bytes(), path.name)
+        return _unwrap(parse_safetensors(path.read_bytes(), path.name), path.name)
     _refuse_compressed(path)
     try:
         with warnings.catch_warnings():
