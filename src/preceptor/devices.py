@@ -19,4 +19,9 @@ def resolve_device(device: str | torch.device) -> torch.device:
         ) from None
     if chosen.type == "cuda" and not torch.cuda.is_available():
         raise PreceptorError(f"device {device!r} came and this machine has no CUDA device; use auto or cpu")
+    if chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count():
+        last = torch.cuda.device_count() - 1
+        raise PreceptorError(
+            f"device {device!r} came and the last one of this machine is cuda:{last}; use auto or that"
+        )
     return chosen

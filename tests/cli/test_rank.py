@@ -84,6 +84,15 @@ def test_out_keeps_the_ranking(folders, call, tmp_path):
     assert kept.rows[0].name == "same"
 
 
+def test_the_ranking_of_a_finished_run_is_not_replaced(folders, call, tmp_path):
+    for file in ("ranking.json", "pipeline.json"):
+        (tmp_path / file).write_text("{}")
+    status, _, err = call(*folders, "--out", str(tmp_path))
+    assert status == 1
+    assert "holds a finished run, whose ranking.json this would replace; name another folder for --out" in err
+    assert (tmp_path / "ranking.json").read_text() == "{}"
+
+
 def test_top_shows_the_first_and_those_without_a_rank(folders, call):
     _, out, _ = call(*folders, "--top", "1")
     assert "same" in out
@@ -174,5 +183,5 @@ def test_folders_that_are_no_classes_are_told(folders, call, tmp_path):
     for number, place in enumerate(("animal/cat", "animal/dog", "plant/oak", "plant/elm") * 4):
         (tmp_path / "nest" / place).mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (8, 8), (number, 0, 0)).save(tmp_path / "nest" / place / f"{number}.png")
-    _, _, err = call(folders[0], tmp_path / "nest")
+    _, _, err = call(folders[0], str(tmp_path / "nest"))
     assert "images in folders of class 'animal' ('cat', 'dog') count as 'animal'" in err

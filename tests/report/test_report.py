@@ -52,6 +52,14 @@ def test_like_rows_stand_side_by_side():
     assert abs(order.index(1) - order.index(3)) == 1
 
 
+def test_costs_between_the_same_classes_are_not_taken_for_distances():
+    costs = np.abs(
+        np.subtract.outer([0.0, 10.0, 0.1, 10.1], [0.0, 10.0, 0.1, 10.1])
+    )  # square, with zeros on the diagonal
+    order = likeness_order(costs).tolist()  # warnings are errors here
+    assert abs(order.index(0) - order.index(2)) == 1
+
+
 def test_a_pipeline_tells_its_whole_story(pipeline_folder, tmp_path):
     story = read_story(pipeline_folder)
     assert [run.name for run in story.runs] == ["plain student", "letters"]

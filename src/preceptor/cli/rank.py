@@ -14,6 +14,7 @@ import typer
 from preceptor.cli.console import progress, say, show_ranking, terminal_width
 from preceptor.cli.options import AsJson, TrustCode
 from preceptor.cli.task import Classes, OnBadImage, Window, read_task
+from preceptor.core import PreceptorError
 from preceptor.files import check_can_write, write_atomically
 
 if TYPE_CHECKING:
@@ -76,6 +77,10 @@ def rank(
 
     teachers, task = Zoo(zoo), read_task(data, classes, window, on_bad_image)
     metrics = tuple(metric or DEFAULT_METRICS)
+    if out is not None and (out / "pipeline.json").exists():
+        raise PreceptorError(
+            f"{out} holds a finished run, whose ranking.json this would replace; name another folder for --out"
+        )
     for file in (None if out is None else out / "ranking.json", report):
         if file is not None:
             check_can_write(file)  # told before the work, not after

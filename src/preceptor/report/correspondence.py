@@ -81,5 +81,7 @@ def likeness_order(points: np.ndarray) -> np.ndarray:
     if len(points) < 3:
         return np.arange(len(points))
     from scipy.cluster.hierarchy import leaves_list, linkage
+    from scipy.spatial.distance import pdist
 
-    return leaves_list(linkage(points, method="average", optimal_ordering=True))
+    # Distances, not the points: a square matrix of costs looks to scipy like distances already, and it warns.
+    return leaves_list(linkage(pdist(points), method="average", optimal_ordering=True))
