@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 def hint(name: str, known: Iterable[str], otherwise: str) -> str:
-    """ "did you mean 'a' or 'b'?" where known names are near, else `otherwise`."""
+    """Asks "did you mean 'a' or 'b'?" where known names are near; else it is `otherwise`."""
     near = difflib.get_close_matches(name, list(known), n=3)
     return f"did you mean {' or '.join(map(repr, near))}?" if near else otherwise
 
@@ -18,7 +18,7 @@ def with_comma_quoted(name: str) -> str:
 
 
 def listed(names: Iterable[str], limit: int = 5) -> str:
-    """ "a, b, c and 7 more"."""
+    """The names, as in "a, b, c and 7 more"."""
     every = list(names)
     shown = ", ".join(every[:limit])
     return shown if len(every) <= limit else f"{shown} and {len(every) - limit} more"

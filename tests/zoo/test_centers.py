@@ -51,7 +51,7 @@ def test_centres_do_not_read_the_data_twice(zoo: Zoo, run: Path, monkeypatch: py
 
 
 def test_centres_need_all_of_the_teachers_classes(teacher: Teacher, zoo: Zoo, run: Path) -> None:
-    with pytest.raises(PreceptorError, match="has none named bee, cat"):
+    with pytest.raises(PreceptorError, match="has none named 'bee', 'cat'"):
         centers_from_task(teacher, make_task(classes=("ant", "dog")))
     with pytest.raises(PreceptorError, match="centers and centers_from came together"):
         zoo.add(f"run:{run}", name="b", centers=torch.ones(3, 16), centers_from=make_task())

@@ -97,7 +97,7 @@ def merged_folders(split: Split) -> list[str]:
         return []
     base = _parts(store.root)[0]
     inside: dict[str, set[str]] = {}
-    for row in split.rows:
+    for row in split.rows.tolist():
         name, *deeper = (store.root / store.files[row].name).relative_to(base).parts[:-1]
         if deeper:
             inside.setdefault(name, set()).add(deeper[0])
