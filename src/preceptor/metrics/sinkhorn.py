@@ -84,8 +84,8 @@ def sinkhorn_assessment(
         epsilon: weight of the entropy.
         temperature: of both softmaxes.
         strength: of the probe's fit, scikit-learn's C; see `preceptor.metrics.linear_probe`.
-        probe_tolerance: bound on the probe's loss above its minimum, as a share of it. 0.01 moves the score
-            by a tenth of a percent or so.
+        probe_tolerance: bound on the probe's loss above its minimum, as a share of it. 0.01 moved the score
+            by up to 0.8 % in examples, most where it is near 0: of teachers that fit the task well.
         tolerance: L1 marginal error of the plans. The value is off by less than its square in practice, being
             stationary at the solution.
         **teacher: `features`, `labels`, `logits`, `classifier` or `centers`, and what else `paired_classes` takes.
