@@ -80,7 +80,7 @@ def test_onnx_of_bytes_is_refused(zoo: Zoo, path: Path) -> None:
 
 def test_a_single_output_is_no_classifier(zoo: Zoo, path: Path) -> None:
     export("gemm", path, classes=1)
-    with pytest.raises(PreceptorError, match="1 class came; a teacher tells 2 or more apart.*regression"):
+    with pytest.raises(PreceptorError, match=r"1 class came; a teacher tells 2 or more apart.*regression"):
         add(zoo, path, classes=("price",))
 
 

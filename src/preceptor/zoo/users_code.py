@@ -1,4 +1,4 @@
-"""Running the user's own code (``python:`` teachers) so that it can neither end the program nor write between its lines."""
+"""Running the user's own code (``python:`` teachers): it can neither end the program nor write into its output."""
 
 from __future__ import annotations
 
