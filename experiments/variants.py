@@ -10,9 +10,8 @@ from torch.nn import functional
 
 from preceptor.core import Outputs
 from preceptor.distill.losses import METHODS, Context, Method, Step
-from preceptor.distill.losses.geometry import unit_rows
 from preceptor.distill.losses.method import row_mean, task_loss, teacher_of
-from preceptor.distill.losses.mgd import MatchingGuided, assign_channels
+from preceptor.distill.losses.mgd import MatchingGuided, assign_channels, similarities
 from preceptor.distill.losses.probe import Probe, ProbeDistillation, probe_from, probe_rows
 from preceptor.distill.losses.sinkhorn import Sinkhorn, schedule_factor
 from preceptor.distill.losses.wcord import WassersteinContrastive
@@ -112,7 +111,7 @@ class GraphedMgd(MatchingGuided):
     @torch.no_grad()
     def _follow(self, level: int, student: Tensor, teacher: Tensor, weights: Tensor) -> None:
         cost: Tensor = getattr(self, f"cost_{level}")
-        similar = torch.einsum("bip,bjp->ij", unit_rows(student.flatten(2)), unit_rows(teacher.flatten(2)))
+        similar = similarities(student, teacher).sum(dim=0)
         cost += (2 * len(student) - 2 * similar).to(cost.dtype)
 
     @torch.no_grad()

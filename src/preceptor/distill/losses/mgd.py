@@ -29,6 +29,12 @@ def assign_channels(cost: Tensor) -> Tensor:
     return torch.as_tensor(columns % teacher).reshape(groups, student)
 
 
+def similarities(student: Tensor, teacher: Tensor) -> Tensor:
+    """The cosine of each student's and each teacher's channel for each sample: (B, C_S, C_T)."""
+    # Sample by sample: one product over samples and positions at once is too narrow to keep a GPU busy.
+    return torch.bmm(unit_rows(student.flatten(2)), unit_rows(teacher.flatten(2)).mT)
+
+
 def absolute_max(teacher: Tensor, matches: Tensor) -> Tensor:
     """Of the teacher channels matched to a student channel keep the largest in size at each position."""
     groups, channels = matches.shape
@@ -93,9 +99,7 @@ class MatchingGuided(Method):
         """Add this batch to the costs of a level, and match its channels when the time has come."""
         cost: Tensor = getattr(self, f"cost_{level}")
         share = weights.to(student.dtype)
-        similar = torch.einsum(
-            "b,bip,bjp->ij", share, unit_rows(student.flatten(2)), unit_rows(teacher.flatten(2))
-        )
+        similar = torch.tensordot(share, similarities(student, teacher), dims=1)
         cost += self.processes.total((2 * share.sum() - 2 * similar).to(cost.dtype))
         batch = self.processes.count * len(weights)
         every = self.update_every or max(1, math.ceil(self.num_train / batch))
