@@ -87,7 +87,7 @@ def test_folders_within_a_class_folder_are_its_own_and_told(make_folder):
     task = Task(root)
     assert task.classes == ("animal", "plant", "stone")
     assert merged_folders(task.train) == [
-        "images in folders of class 'animal' ('cat', 'dog') count as 'animal', and so on in 1 more classes; "
+        "images in folders of class 'animal' ('cat', 'dog') count as 'animal', likewise in 1 more; "
         f"if these are the classes, give {root / 'animal'} instead"
     ]
     two_levels = Task(

@@ -104,7 +104,7 @@ def merged_folders(split: Split) -> list[str]:
     if not inside:
         return []
     name, folders = next(iter(inside.items()))
-    others = f", and so on in {len(inside) - 1} more classes" if len(inside) > 1 else ""
+    others = f", likewise in {len(inside) - 1} more" if len(inside) > 1 else ""
     return [
         f"images in folders of class {name!r} ({listed(map(repr, sorted(folders)), 3)}) count as {name!r}{others}; "
         f"if these are the classes, give {base / name} instead"
