@@ -16,8 +16,8 @@ _ADVICE = {
     errno.EACCES: "ask for the right to use it, or name another place",
     errno.EPERM: "ask for the right to use it, or name another place",
     errno.EROFS: _ELSEWHERE,
-    errno.EEXIST: "a file stands where a folder is needed: remove it or name another folder",
-    errno.ENOTDIR: "a file stands where a folder is needed: remove it or name another folder",
+    errno.EEXIST: "a file stands where a folder is needed: name another folder",
+    errno.ENOTDIR: "a file stands where a folder is needed: name another folder",
     errno.EISDIR: "a folder stands where a file is needed: name a file",
     errno.ENOTEMPTY: "remove what is in it or name another folder",
     errno.ENAMETOOLONG: "choose a shorter name",
@@ -34,6 +34,11 @@ def cache_folder() -> Path:
     if given:
         return Path(given)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "preceptor"
+
+
+def local_path(path: str | os.PathLike[str]) -> Path:
+    """The path with ``~`` as the home folder, which a shell leaves to us in ``--out=~/x``."""
+    return Path(os.path.expanduser(path))
 
 
 def write_atomically(path: str | os.PathLike[str], data: bytes) -> None:

@@ -97,7 +97,7 @@ def test_a_file_where_a_folder_is_needed_is_a_sentence(tmp_path: Path, beneath: 
     done = preceptor("demo", "--out", out)
     assert done.returncode == 1
     assert done.stderr.startswith(f"preceptor: '{out}' cannot be used (")
-    assert done.stderr.endswith("a file stands where a folder is needed: remove it or name another folder\n")
+    assert done.stderr.endswith("a file stands where a folder is needed: name another folder\n")
     assert done.stderr.count("\n") == 1
 
 

@@ -72,6 +72,7 @@ SINKHORN: dict[str, Any] = {"method": "sinkhorn", "teacher": Plain()}
     ("call", "message"),
     [
         ({"seed": 2**64}, r"seed 18446744073709551616 came; expected a whole number below 2\*\*63"),
+        ({"image_size": 32}, "image_size 32 came and the samples are vectors, which have none; leave it out"),
         ({"evaluate_every": 0}, "evaluate_every 0 came; at least 1 was expected"),
         ({"checkpoint_every": 0}, "checkpoint_every 0 came; at least 1 was expected"),
         (
@@ -126,7 +127,7 @@ def test_one_sample_at_a_time_is_no_batch_for_batch_norm() -> None:
 def test_a_file_is_no_run_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     for place in ("file", "file/run"):
-        with pytest.raises(PreceptorError, match="a file stands where a folder is needed"):
+        with pytest.raises(PreceptorError, match="is needed: name another folder"):
             train(vector_task(), student="mlp-4", epochs=1, out=tmp_path / place)
     assert (tmp_path / "file").read_text() == "mine"
 

@@ -48,7 +48,7 @@ def test_a_folder_that_cannot_be_written_is_told_before_the_teacher_is_asked(
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), os.fspath(path))
 
     monkeypatch.setattr(TeacherSide, "over", lambda *_: pytest.fail("the teacher was asked"))
-    monkeypatch.setattr("preceptor.distill.run_folder.check_can_write", refuse)
+    monkeypatch.setattr("preceptor.distill.claim.check_can_write", refuse)
     with pytest.raises(PermissionError):
         train(
             toy_task(), student="cnn-2", epochs=1, device="cpu", out=tmp_path / "r", method="sinkhorn",

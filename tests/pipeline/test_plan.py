@@ -84,7 +84,7 @@ def test_a_zoo_without_a_teacher_for_the_method_is_told_before_the_ranking(
     def refuse(path):
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr("preceptor.pipeline.check_can_write", refuse)
+    monkeypatch.setattr("preceptor.distill.claim.check_can_write", refuse)
     with pytest.raises(PermissionError):
         run(zoo, blobs("abcd"), **whole)
 

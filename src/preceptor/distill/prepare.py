@@ -46,6 +46,10 @@ def settings(
     overrides = {name: value for name, value in given.items() if name in RECIPE_FIELDS}
     options = {name: value for name, value in given.items() if name not in RECIPE_FIELDS}
     resolved = resolve_recipe(recipe, overrides)
+    if kind == "vectors" and overrides.get("image_size") is not None:
+        raise PreceptorError(
+            f"image_size {overrides['image_size']} came and the samples are vectors, which have none; leave it out"
+        )
     if kind == "vectors" and "augment" not in overrides:
         resolved = replace(resolved, augment=None)  # a preset's augmentation is for images
     options = plain_numbers({**resolved.method_options.get(chosen.name, {}), **options})

@@ -6,7 +6,7 @@ import errno
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,14 @@ from torch import Tensor
 
 from preceptor.core import PreceptorError
 from preceptor.distill.checkpoint import Checkpoint, checkpoint_files, load_checkpoint, save_checkpoint
+from preceptor.distill.claim import claimed
 from preceptor.distill.inputs import InputSpec
-from preceptor.files import check_can_write, explain, remove_leftovers, write_atomically
+from preceptor.files import local_path, remove_leftovers, write_atomically
 
 # What may differ between a run and its resumption without changing what is computed.
 _CIRCUMSTANCES = frozenset({"versions", "command", "commit", "created", "hardware", "processes"})
-_SPELLINGS = frozenset({"teacher.from", "start_from.from"})  # a teacher's name and sha256 say which it is
+# A teacher's name and sha256 say which it is, and the fingerprint says which the data are.
+_SPELLINGS = frozenset({"teacher.from", "start_from.from", "data.name"})
 ROUNDING = 1e-6  # relative: so far apart may the same statistics come out another time
 _NEEDED = frozenset({"arch", "classes", "input_shape", "mean", "std", "method"})  # to build its network again
 
@@ -39,25 +41,19 @@ def parse_object(text: str | bytes, file: Path) -> dict[str, Any]:
     return values
 
 
-def make_folder(path: Path) -> None:
-    """Make a folder for a run, with those that it lies in."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError) as error:
-        raise PreceptorError(explain(error)) from None
-
-
 class RunFolder:
     """Reads and writes the files of a run. Only one process of a training may write."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
+        self.path = local_path(path)
         self.config_file = self.path / "config.json"
         self.log_file = self.path / "log.jsonl"
         self.model_file = self.path / "model.safetensors"
         self.result_file = self.path / "result.json"
+        self.ranking_file = self.path / "ranking.json"  # of a whole `run`, which has its students beneath
         self.centers_file = self.path / "centers.safetensors"
         self.checkpoints = self.path / "checkpoint"
+        self._claim = ExitStack()
 
     @property
     def exists(self) -> bool:
@@ -65,11 +61,16 @@ class RunFolder:
         return self.config_file.exists()
 
     def prepare(self, config: dict[str, Any], *, resume: bool) -> dict[str, Any]:
-        """Make the folder for a run with `config`, or check that the run in it is the same.
+        """Claim the folder for a run with `config`, and check that a run in it is the same.
+
+        The claim lasts until `free`; a finished run, which is only read, is not claimed.
 
         Returns:
             The configuration of the run: `config`, or that with which the run in the folder began.
         """
+        if not (resume and self.result_file.exists()):
+            with self.writing("config.json"):
+                self._claim.enter_context(claimed(self.path, "config.json"))
         if self.exists:
             if not resume:
                 raise PreceptorError(
@@ -79,10 +80,15 @@ class RunFolder:
             self._check_same(config)
             remove_leftovers(self.path)
             return self.read_config()
-        with self.writing("config.json"):
-            make_folder(self.path)
-            check_can_write(self.config_file)
+        if self.ranking_file.exists():
+            raise PreceptorError(
+                f"{self.path} already holds a ranking, or a `run` that is not finished; choose another folder"
+            )
         return config
+
+    def free(self) -> None:
+        """Let others into the folder again."""
+        self._claim.close()
 
     def begin(self, config: Mapping[str, Any]) -> None:
         """Write config.json, with which a run begins; that of one that goes on stays as it is."""
@@ -147,9 +153,10 @@ class RunFolder:
     def _read(self, file: Path) -> dict[str, Any]:
         try:
             return parse_object(file.read_bytes(), file)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
+            reason = "a file" if self.path.is_file() else f"no run: it has no {file.name}"
             raise PreceptorError(
-                f"{self.path} is no run: it has no {file.name}; name the folder that was given as out (--out)"
+                f"{self.path} is {reason}; name a run's folder, the one that was given as out (--out)"
             ) from None
 
     def append_log(self, record: Mapping[str, Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -114,21 +114,24 @@ def train(
         "resume": resume, "tensorboard": tensorboard, "checkpoint_every": checkpoint_every,
         "evaluate_every": evaluate_every, "progress": progress,
     }  # fmt: skip
-    with _own_settings(device):
-        given = None if teacher is None else as_given(teacher, teacher_classes, trust_code)
-        session = Session(
-            task=task, student=student, settings=chosen, seed=seed, teacher=given,
-            fabric=make_fabric(device, chosen.recipe.precision),
-            folder=None if out is None else RunFolder(out),
-            cache_teacher=cache_teacher, compile_networks=compile, graphs=graphs, write_centers=write_centers,
-            start=None if start_from is None else as_given(start_from, None, trust_code), unlabelled=extra,
-        )  # fmt: skip
-        with modes_kept(given):
-            result = session.run(**running, finish=not with_baseline)
-    rest(session.fabric)
-    if not with_baseline or result.baseline_accuracy is not None:
+    with ExitStack() as end:
+        folder = None if out is None else RunFolder(out)
+        if folder is not None:
+            end.callback(folder.free)
+        with _own_settings(device):
+            given = None if teacher is None else as_given(teacher, teacher_classes, trust_code)
+            session = Session(
+                task=task, student=student, settings=chosen, seed=seed, teacher=given,
+                fabric=make_fabric(device, chosen.recipe.precision), folder=folder,
+                cache_teacher=cache_teacher, compile_networks=compile, graphs=graphs, write_centers=write_centers,
+                start=None if start_from is None else as_given(start_from, None, trust_code), unlabelled=extra,
+            )  # fmt: skip
+            with modes_kept(given):
+                result = session.run(**running, finish=not with_baseline)
+        rest(session.fabric)
+        if with_baseline and result.baseline_accuracy is None:
+            result = _with_baseline(session, result, fresh, device=device, **running)
         return result
-    return _with_baseline(session, result, fresh, device=device, **running)
 
 
 def _with_baseline(session: Session, result: Result, student: str | nn.Module, **how: Any) -> Result:

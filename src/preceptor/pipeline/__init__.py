@@ -11,16 +11,17 @@ from typing import Any
 from preceptor.core import PreceptorError, Ranking
 from preceptor.data import Split, Task
 from preceptor.defaults import own_defaults
+from preceptor.distill.claim import claimed
 from preceptor.distill.devices import plain_seed, resolve_device
 from preceptor.distill.evaluate import Evaluation
-from preceptor.distill.run_folder import make_folder
+from preceptor.distill.run_folder import RunFolder
 from preceptor.distill.saved_run import score_run
-from preceptor.files import check_can_write, write_atomically
+from preceptor.files import local_path, write_atomically
 from preceptor.metrics import DEFAULT_METRICS
 from preceptor.pipeline.kept import put_on_top
 from preceptor.pipeline.plan import Plan
 from preceptor.pipeline.result import PipelineResult
-from preceptor.pipeline.trials import PATIENT, Attempt, Trial
+from preceptor.pipeline.trials import PATIENT, PLAIN, Attempt, Trial
 from preceptor.pipeline.verdict import better_alone, no_better_than_nothing, outcome, ranked_sentence
 from preceptor.rank.ranking import rank
 from preceptor.rank.settings import choose_teachers
@@ -29,6 +30,7 @@ from preceptor.zoo import Zoo
 __all__ = ["PipelineResult", "Trial", "run"]
 
 VALIDATION = 0.2  # of the training set: decides between the teachers and the plain student
+RANKING = "ranking.json"  # of rank; with it a run begins
 NEVER = 10**9  # epochs between two looks at the test split
 
 
@@ -100,48 +102,62 @@ def run(
     )  # fmt: skip
     asked = {"device": str(resolve_device(device)), "trust_code": trust_code, **(rank_options or {})}
     plan.check_zoo(zoo, choose_teachers(zoo, asked.get("teachers")))
-    folder = _begin(Path(out), resume)
-    _said(notify, plan.told)
+    folder = local_path(out)
+    with claimed(folder, RANKING):
+        _check_free(folder, resume)
+        _said(notify, plan.told)
 
-    ranking = rank(zoo, task, metrics, **asked)  # Alg. 1, line 1
-    leaders = _leaders(ranking, top)
-    plan.check_leaders(zoo, leaders, ranking)
-    # With it the run has begun: what was refused up to here leaves the folder free.
-    write_atomically(folder / "ranking.json", ranking.to_json().encode())
-    verdict = _said(notify, [ranked_sentence(ranking, leaders)])
-    verdict += _said(notify, no_better_than_nothing(zoo, task, ranking, leaders, asked["device"], trust_code))
+        ranking = rank(zoo, task, metrics, **asked)  # Alg. 1, line 1
+        leaders = _leaders(ranking, top)
+        plan.check_leaders(zoo, leaders, ranking)
+        # With it the run has begun: what was refused up to here leaves the folder free.
+        if not (folder / RANKING).exists():
+            write_atomically(folder / RANKING, ranking.to_json().encode())
+        verdict = _said(notify, [ranked_sentence(ranking, leaders)])
+        verdict += _said(
+            notify, no_better_than_nothing(zoo, task, ranking, leaders, asked["device"], trust_code)
+        )
 
-    alone = _train_alone(plan, folder, notify)
-    verdict += _said(notify, better_alone(alone))
-    plain = _best(alone)
-    attempts = plan.taught(zoo, leaders, trust_code)  # line 2
-    trials = (plain, *_distil(attempts, plan, folder, notify))  # line 3
+        alone = _train_alone(plan, folder, notify)
+        verdict += _said(notify, better_alone(alone))
+        plain = _best(alone)
+        attempts = plan.taught(zoo, leaders, trust_code)  # line 2
+        trials = (plain, *_distil(attempts, plan, folder, notify))  # line 3
 
-    kept = _best(trials)
-    last = _last_trainings((kept, plain), attempts, plan, folder, notify)
-    tested = {name: score_run(one.path, task, device) for name, one in last.items()}
-    found, without = (tested[one.path.name] for one in (kept, plain))
-    verdict += _said(notify, outcome(kept, trials, found.accuracy, without.accuracy, plan.refit))
-    result = PipelineResult(
-        model=last[kept.path.name].result.model, teacher=kept.teacher, method=kept.method, ranking=ranking,
-        trials=trials, verdict=tuple(verdict), path=folder, **_on_test_split(task.classes, found, without),
-        config={"zoo": zoo.url, "top": top, "validation": validation, **plan.to_json(),
-                "plain": {one.path.name: one.validation_accuracy for one in alone}},
-    )  # fmt: skip
-    baseline = None if kept is plain else without.accuracy
-    put_on_top(folder, kept, last[kept.path.name], found, baseline, task)
-    _tell(result, task, report)
-    return result
+        kept = _best(trials)
+        last = _last_trainings((kept, plain), attempts, plan, folder, notify)
+        # One that goes on keeps its first ranking until no student has refused other settings.
+        write_atomically(folder / RANKING, ranking.to_json().encode())
+        tested = {name: score_run(one.path, task, device) for name, one in last.items()}
+        found, without = (tested[one.path.name] for one in (kept, plain))
+        verdict += _said(notify, outcome(kept, trials, found.accuracy, without.accuracy, plan.refit))
+        result = PipelineResult(
+            model=last[kept.path.name].result.model, teacher=kept.teacher, method=kept.method, ranking=ranking,
+            trials=trials, verdict=tuple(verdict), path=folder, **_on_test_split(task.classes, found, without),
+            config={"zoo": zoo.url, "top": top, "validation": validation, **plan.to_json(),
+                    "plain": {one.path.name: one.validation_accuracy for one in alone}},
+        )  # fmt: skip
+        baseline = None if kept is plain else without.accuracy
+        put_on_top(folder, kept, last[kept.path.name], found, baseline, task)
+        _tell(result, task, report)
+        return result
 
 
-def _begin(folder: Path, resume: bool) -> Path:
-    if (folder / "ranking.json").exists() and not resume:
+def _check_free(folder: Path, resume: bool) -> None:
+    """Refuse a folder in which a new run would replace what is there."""
+    begun, trained = (folder / RANKING).exists(), RunFolder(folder).exists
+    if trained and not begun:
+        raise PreceptorError(f"{folder} already holds a run of train or distill; choose another folder")
+    if not begun or resume:
+        return
+    if trained or (folder / PLAIN).exists():
         raise PreceptorError(
             f"{folder} already holds a run; pass resume=True (--resume) to continue it or choose another folder"
         )
-    make_folder(folder)
-    check_can_write(folder / "ranking.json")
-    return folder
+    raise PreceptorError(
+        f"{folder} already holds a ranking, which a run replaces at its end; pass resume=True (--resume) to let it, "
+        "or choose another folder"
+    )
 
 
 def _leaders(ranking: Ranking, top: int) -> list[str]:

@@ -1,0 +1,75 @@
+"""What stands in a run's folder already is neither replaced nor damaged."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from preceptor import Task, rank, run, train
+from preceptor.core import PreceptorError
+from preceptor.distill.claim import claimed
+from preceptor.pipeline.trials import Attempt
+from tests.pipeline.blobs import RECIPE, blobs
+
+CALL = {"student": "mlp-8", "method": "sinkhorn", "report": False, "refit": False, **RECIPE}
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_run_of_train_is_not_overwritten(zoo, tmp_path, resume):
+    train(blobs("abcd"), student="mlp-8", out=tmp_path, **RECIPE)
+    before = contents(tmp_path)
+    with pytest.raises(
+        PreceptorError, match="already holds a run of train or distill; choose another folder"
+    ):
+        run(zoo, blobs("abcd"), out=tmp_path, resume=resume, **CALL)
+    assert contents(tmp_path) == before
+
+
+def test_a_ranking_is_called_so_and_a_run_may_follow_it(zoo, tmp_path):
+    (tmp_path / "ranking.json").write_text(rank(zoo, blobs("abcd"), ["logme"]).to_json())
+    before = contents(tmp_path)
+    with pytest.raises(
+        PreceptorError, match=r"already holds a ranking, which a run replaces at its end; pass"
+    ):
+        run(zoo, blobs("abcd"), out=tmp_path, **CALL)
+    assert contents(tmp_path) == before
+    result = run(zoo, blobs("abcd"), out=tmp_path, resume=True, **CALL)
+    assert json.loads((tmp_path / "ranking.json").read_text()) == json.loads(result.ranking.to_json())
+
+
+@pytest.mark.parametrize(
+    ("seed", "other", "sentence"),
+    [
+        (1, {}, "data.fingerprint was"),
+        (0, {"weight": 3.0}, "method_options.weight was null and is 3.0"),
+        (0, {"rank_options": {"teachers": ["same"], "sample": 20}, "lr": 0.5}, "recipe.lr was"),
+    ],
+)
+def test_a_refused_resumption_leaves_a_finished_run_as_it_was(zoo, tmp_path, seed, other, sentence):
+    run(zoo, blobs("abcd"), out=tmp_path, **CALL)
+    before = contents(tmp_path)
+    with pytest.raises(PreceptorError, match=f"cannot be resumed with other settings: .*{sentence}"):
+        run(zoo, blobs("abcd", seed=seed), out=tmp_path, resume=True, **{**CALL, **other})
+    assert contents(tmp_path) == before
+
+
+def test_a_run_that_is_under_way_is_left_alone(zoo, tmp_path):
+    with claimed(tmp_path, "ranking.json"), pytest.raises(PreceptorError, match="is in use"):
+        run(zoo, blobs("abcd"), out=tmp_path, **CALL)
+
+
+def test_data_under_another_name_are_the_same_data(zoo, tmp_path, monkeypatch):
+    task = blobs("abcd")
+    renamed = Task.from_splits(task.train, task.test, task.classes, "elsewhere")
+    with monkeypatch.context() as patch:
+        patch.setattr(Attempt, "by", lambda *_: pytest.fail("was not to come so far"))
+        with pytest.raises(pytest.fail.Exception):
+            run(zoo, task, out=tmp_path, **CALL)
+    assert (tmp_path / "plain" / "result.json").exists()
+    assert run(zoo, renamed, out=tmp_path, resume=True, **CALL).path == tmp_path
