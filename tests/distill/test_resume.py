@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from preceptor.core import PreceptorError
 from preceptor.data.task import Task
@@ -97,6 +98,23 @@ def test_other_settings_are_refused_by_name(tmp_path: Path) -> None:
         train(vector_task(), student="mlp-4", epochs=2, seed=3, out=tmp_path / "a", resume=True)
     with pytest.raises(PreceptorError, match=r"data\.fingerprint was"):
         train(vector_task(seed=1), student="mlp-4", epochs=1, out=tmp_path / "a", resume=True)
+
+
+def test_data_under_another_name_are_the_same_data(tmp_path: Path) -> None:
+    task = vector_task()
+    first = train(task, student="mlp-4", epochs=1, out=tmp_path / "a")
+    renamed = Task.from_splits(task.train, task.test, task.classes, "elsewhere")
+    assert train(renamed, student="mlp-4", epochs=1, out=tmp_path / "a", resume=True).seconds == first.seconds
+
+
+def test_centres_that_a_finished_run_lacks_are_written_when_asked_for(tmp_path: Path) -> None:
+    call = {"student": "cnn-2", "epochs": 1}
+    train(toy_task(), out=tmp_path / "a", write_centers=True, **call)
+    train(toy_task(), out=tmp_path / "b", **call)
+    centers = tmp_path / "b" / "centers.safetensors"
+    assert not centers.exists()
+    train(toy_task(), out=tmp_path / "b", resume=True, write_centers=True, **call)
+    torch.testing.assert_close(load_file(centers), load_file(tmp_path / "a" / "centers.safetensors"))
 
 
 def rounded(by: float) -> Any:

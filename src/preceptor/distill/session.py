@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from preceptor.core import PreceptorError
 from preceptor.data.split import Split
@@ -94,15 +94,17 @@ class Session:
         config, finished = on_first_process(self.fabric, lambda: self._open(asked, resume))
         if finished is not None:
             assert self.folder is not None
-            return read_result(self.folder, finished, network, config)
+            result = read_result(self.folder, finished, network, config)
+            if not on_first_process(self.fabric, self.folder.centers_file.exists):
+                self._add_centers(result, normalise)
+            return result
         self.notes += cut_to_squares(task.train, task.kind, recipe.image_size)
         job = self._job(task, data, seen, context, normalise, network, teacher, watch, watched)
         # What was refused up to here leaves no folder that seems to hold a run.
         on_first_process(self.fabric, lambda: self.folder.begin(config) if self.folder else None)
-        title = self.settings.method.name
         shown = Reporter(
-            title, epochs=recipe.epochs, total_steps=recipe.epochs * job.steps_per_epoch, show=progress,
-            tensorboard=self.folder.path / "tensorboard" if tensorboard and self.folder else None,
+            self.settings.method.name, epochs=recipe.epochs, total_steps=recipe.epochs * job.steps_per_epoch,
+            show=progress, tensorboard=self.folder.path / "tensorboard" if tensorboard and self.folder else None,
         ) if self.fabric.is_global_zero else None  # fmt: skip
         every = 1 if recipe.patience else evaluate_every
         loop = Loop(replace(job, reporter=shown, checkpoint_every=checkpoint_every, evaluate_every=every))
@@ -271,27 +273,28 @@ class Session:
             notes=(*self.notes, *self._stop_note(loop)),
             method_state={name: value.detach().clone() for name, value in job.method.state_dict().items()},
         )
-        centers = None
-        if self.write_centers:
-            whole = data.whole_loader(self.task.train)
-            centers = feature_means(job.student, whole, job.normalise, job.num_classes)
-        on_first_process(self.fabric, lambda: self._write(result, centers))
+        weights = result.model.state_dict()
+        on_first_process(self.fabric, lambda: self.folder.write_model(weights) if self.folder else None)
+        self._add_centers(result, job.normalise)
         if finish:
             self.finish(result)
         return result
+
+    def _add_centers(self, result: Result, normalise: Normalise) -> None:
+        """Write the class means of the features over the training set, where they are asked for."""
+        folder = self.folder
+        if not self.write_centers or folder is None:
+            return
+        data = Data(self.fabric, InputSpec(tuple(result.config["input_shape"]), (), ()), self.seed)
+        loader = data.whole_loader(self.task.train)
+        centers = feature_means(result.model, loader, normalise, len(self.task.classes))
+        on_first_process(self.fabric, lambda: folder.write_centers(centers))
 
     def _stop_note(self, loop: Loop) -> list[str]:
         if not self.settings.recipe.patience:
             return []
         best = f"the weights are those of epoch {loop.best_epoch + 1}, best on the validation split"
         return [f"{best} ({100 * loop.best_accuracy:.1f} %), after {loop.epoch} epochs"]
-
-    def _write(self, result: Result, centers: Tensor | None) -> None:
-        if self.folder is None:
-            return
-        self.folder.write_model(result.model.state_dict())
-        if centers is not None:
-            self.folder.write_centers(centers)
 
     def finish(self, result: Result) -> None:
         """Write result.json, the last file."""
