@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from preceptor.core import PreceptorError
+from preceptor.data.images import decode
+from preceptor.data.split import ListStore
 from preceptor.data.task import Task
 from preceptor.distill import export as module
 from preceptor.distill.export import export
@@ -95,6 +98,38 @@ def test_an_image_of_another_size_is_brought_to_the_trained_one(run: Path, tmp_p
     assert sum(entry.probabilities) == pytest.approx(1.0)
 
 
+def test_images_are_read_batch_by_batch_and_one_at_a_time_is_large(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Image.fromarray(np.zeros((90, 90), dtype=np.uint8)).save(tmp_path / "a.png")
+    saved, order = load_run(run), []
+    saved.network.register_forward_pre_hook(lambda *_: order.append("forward"))
+
+    def noted(*arguments: Any) -> np.ndarray:
+        order.append("decode")
+        return decode(*arguments)
+
+    monkeypatch.setattr("preceptor.distill.saved_run.decode", noted)
+    kept = []
+    monkeypatch.setattr("preceptor.distill.saved_run.ListStore", lambda s: kept.extend(s) or ListStore(s))
+    predict(saved, [tmp_path / "a.png"] * 3, batch_size=2)
+    assert order == ["decode", "decode", "forward", "decode", "forward"]
+    assert {pixels.shape for pixels in kept} == {(1, 8, 8)}
+
+
+def test_the_home_folder_is_found_where_the_shell_leaves_its_sign(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(run)
+    (tmp_path / "run").symlink_to(run)
+    Image.fromarray(np.zeros((8, 8), dtype=np.uint8)).save(tmp_path / "a.png")
+    assert len(predict("~/run", ["~/a.png"])) == 1
+    assert export("~/run", "~/a.onnx").path == tmp_path / "a.onnx"
+    assert train(vector_task(), student="mlp-4", epochs=1, out="~/t").path == tmp_path / "t"
+    assert not (run / "~").exists()
+
+
 def test_weights_load_into_plain_torch(run: Path) -> None:
     from preceptor.models import build
 
@@ -115,6 +150,9 @@ def test_refusals(run: Path, tmp_path: Path) -> None:
         load_run(tmp_path)
     with pytest.raises(PreceptorError, match="is no folder; make it first"):
         export(run, tmp_path / "nowhere/a.onnx")
+    (tmp_path / "a.onnx").touch()
+    with pytest.raises(PreceptorError, match=r"a\.onnx is a file; name a run's folder, .* \(--out\)$"):
+        predict(tmp_path / "a.onnx", ["a.png"])
     train(vector_task(), student="mlp-4", epochs=1, out=tmp_path / "v")
     with pytest.raises(PreceptorError, match="takes vectors of 6 numbers"):
         predict(tmp_path / "v", ["a.png"])

@@ -21,7 +21,7 @@ from preceptor.data import Task
 from preceptor.demo.settings import METHOD, METRICS, STORYTELLER, Settings
 from preceptor.demo.students import Arm, gain_sentence, train_arm
 from preceptor.demo.teachers import build_zoo
-from preceptor.files import write_atomically
+from preceptor.files import local_path, write_atomically
 from preceptor.rank.assess import limited_threads
 from preceptor.rank.ranking import rank
 from preceptor.report import write_report
@@ -59,7 +59,7 @@ def run_demo(
     if seeds < 1:
         raise PreceptorError(f"seeds {seeds} came; at least 1 was expected")
     with limited_threads(1):  # batches are so small that threads wait for each other more than they work
-        return _tell(Path(out), seeds, settings or Settings(), notify, show_ranking)
+        return _tell(local_path(out), seeds, settings or Settings(), notify, show_ranking)
 
 
 def _tell(

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from preceptor.core import PreceptorError
 from preceptor.defaults import own_defaults
 from preceptor.distill.saved_run import SavedRun, load_run
-from preceptor.files import check_can_write, write_atomically
+from preceptor.files import check_can_write, local_path, write_atomically
 from preceptor.zoo import Preprocessing
 from preceptor.zoo.card import ONNX_METADATA_KEY
 
@@ -74,7 +74,7 @@ def export(
         PreceptorError: The name has another ending, onnx is not installed, or the file does not compute what the
             torch model computes.
     """
-    target = Path(file)
+    target = local_path(file)
     if target.suffix.lower() != SUFFIX:
         raise PreceptorError(
             f"{target.name} came and what is written is ONNX; name a file that ends in {SUFFIX} (the weights for torch "

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import torch
 from torch import nn
 
 from preceptor.core import PreceptorError
-from preceptor.data.images import decode, read_bytes
+from preceptor.data.images import decode, fit, read_bytes
 from preceptor.data.loader import Loader
 from preceptor.data.split import ListStore, Split
 from preceptor.data.task import Task
@@ -22,6 +21,7 @@ from preceptor.distill.devices import resolve_device
 from preceptor.distill.evaluate import Evaluation
 from preceptor.distill.inputs import InputSpec, Normalise
 from preceptor.distill.run_folder import RunFolder
+from preceptor.files import local_path
 from preceptor.models import build
 
 
@@ -80,20 +80,16 @@ def predict(
             f"this run takes vectors of {saved.spec.shape[0]} numbers, and image files came; name a run on images, or "
             "ask this one in Python: load_run(…).network"
         )
-    pixels = [decode(read_bytes(Path(path)), str(path), saved.spec.shape[0]) for path in images]
+    channels, *_, side = saved.spec.shape
     predictions: list[Prediction] = []
-    for start in range(0, len(pixels), batch_size):
-        chunk = pixels[start : start + batch_size]
+    for start in range(0, len(images), batch_size):
+        # One image at a time has its full size in memory.
+        chunk = [
+            fit(decode(read_bytes(local_path(path)), str(path), channels), side)
+            for path in images[start : start + batch_size]
+        ]
         split = Split(ListStore(chunk), np.zeros(len(chunk), dtype=np.int64))
-        loader = Loader(
-            split,
-            batch_size,
-            seed=0,
-            train=False,
-            augment="none",
-            device="cpu",
-            image_size=saved.spec.shape[-1],
-        )
+        loader = Loader(split, batch_size, train=False, image_size=side)
         for batch in loader.epoch(0):
             shares = saved.network(saved.normalise(batch.images)).softmax(dim=1)
             for index, row in zip(batch.indices.tolist(), shares, strict=True):
