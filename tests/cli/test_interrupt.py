@@ -100,6 +100,27 @@ def test_behind_another_error() -> None:
     assert ended(HIDDEN) == (130, "", LINE)
 
 
+def test_in_a_callback_that_drops_it() -> None:
+    """As those are by which importlib clears its locks away."""
+    program = """
+        import os, signal, time, weakref
+        import preceptor.cli
+
+        class Thing: ...
+
+        def app():
+            for _ in range(3):
+                thing = Thing()
+                gone = weakref.ref(thing, lambda _: os.kill(os.getpid(), signal.SIGINT))
+                del thing
+            time.sleep(30)
+
+        preceptor.cli.app = app
+        preceptor.cli.main()
+    """
+    assert ended(program) == (130, "", LINE)
+
+
 def test_where_it_is_ignored_it_stays_ignored() -> None:
     status, _, errors = ended(HIDDEN, before=ignore)
     assert status == 1

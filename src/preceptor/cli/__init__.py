@@ -61,11 +61,34 @@ def _watch() -> None:
     with suppress(ValueError):  # not in the main thread, which alone gets signals
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, _press)
+            sys.unraisablehook = _raised_again(sys.unraisablehook)
 
 
 def _press(number: int, frame: Any) -> NoReturn:
     _PRESSED.append(number)
     raise KeyboardInterrupt
+
+
+def _raised_again(before: Any) -> Any:
+    """The hook `before`, but a Ctrl-C that Python drops, as in the callback of a weak reference, comes once more."""
+
+    def hook(dropped: Any) -> None:
+        if dropped.exc_type is KeyboardInterrupt:
+            import _thread
+
+            _thread.start_new_thread(_press_soon, ())
+        else:
+            before(dropped)
+
+    return hook
+
+
+def _press_soon() -> None:
+    import _thread
+    import time
+
+    time.sleep(0.01)  # at once it would come in the hook, where it is dropped again
+    _thread.interrupt_main()
 
 
 def _interrupted() -> NoReturn:
