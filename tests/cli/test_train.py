@@ -102,7 +102,7 @@ def test_a_wrong_call_is_2_and_a_failure_1_with_one_line(call, data: Path, tmp_p
     assert call("train", data)[0] == 2  # no --arch
     assert call("train", data, "--arch", "cnn-4", "--zoo", "z")[0] == 2
     assert call("distill", data, "--epochs", "many")[0] == 2
-    status, out, err = call("distill", data, "--device", "cpu")
+    status, out, err = call("distill", data, "--device", "cpu", "--out", tmp_path / "d")
     assert (status, out) == (1, "")
     assert (
         err == "preceptor: method sinkhorn needs a teacher and none was given; pass one or use method none\n"
@@ -127,6 +127,32 @@ def test_resume(call, data: Path, tmp_path: Path) -> None:
     assert "recipe.lr was 0.05 and is 0.5" in err
 
 
+@pytest.mark.parametrize(
+    "line", [("train", "--arch", "cnn-2"), ("distill", "--student", "cnn-2", "--method", "none")]
+)
+def test_that_nothing_will_be_kept_is_said_before_the_training(
+    call, data: Path, tmp_path: Path, line
+) -> None:
+    sentence = "the trained model will not be kept: name a folder for it with --out"
+    command = (line[0], data, *line[1:], "--epochs", 1, "--device", "cpu")
+    status, out, err = call(*command, "--json")
+    assert (status, err.splitlines()[0]) == (0, sentence)
+    assert json.loads(out)["run"] is None
+    assert sentence not in "".join(call(*command, "--out", tmp_path / "r")[1:])
+
+
+def test_the_home_folder_and_late_registration_with_centres(
+    call, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    line = ("train", data, "--arch", "cnn-2", "--out=~/t", "--epochs", 1, "--device", "cpu")
+    assert call(*line)[0] == 0
+    assert not (tmp_path / "~").exists()
+    assert call(*line, "--resume", "--zoo", tmp_path / "zoo", "--name", "late")[0] == 0
+    assert Zoo(tmp_path / "zoo").card("late").centers_source == "stored"
+
+
 def test_help_has_an_example(call) -> None:
     for name in ("train", "distill", "predict", "export"):
         status, out, _ = call(name, "--help")
@@ -142,11 +168,12 @@ def test_a_broken_image_among_good_ones_stops_or_is_left_out_and_named(call, tmp
             Image.fromarray(pixels).save(tmp_path / "photos" / name / f"{index}.jpg")
     broken = tmp_path / "photos/cat/0.jpg"
     broken.write_bytes(broken.read_bytes()[:100])
-    line = ("train", tmp_path / "photos", "--arch", "cnn-2", "--epochs", 1, "--device", "cpu", "--json")
-    status, out, err = call(*line)
+    how = ("--arch", "cnn-2", "--epochs", 1, "--device", "cpu", "--json")
+    line = ("train", tmp_path / "photos", *how, "--out")
+    status, out, err = call(*line, tmp_path / "a")
     assert (status, out) == (1, "")
     assert err.endswith("--on-bad-image skip leaves such files out and names them\n")
-    status, out, err = call(*line, "--on-bad-image", "skip")
+    status, out, err = call(*line, tmp_path / "b", "--on-bad-image", "skip")
     assert status == 0
     assert err == "left out, cannot be read: cat/0.jpg\n"
     assert json.loads(out)["accuracy"] is not None
@@ -156,14 +183,15 @@ def test_training_images_in_the_test_part_are_told_of_once(call, data: Path, tmp
     content = dict(np.load(data))
     content["test_x"][:3] = content["train_x"][:3]
     np.savez(tmp_path / "leaky.npz", **content)
-    line = ("--epochs", 1, "--device", "cpu", "--json")
-    status, out, err = call("train", tmp_path / "leaky.npz", "--arch", "cnn-2", *line)
+    line = ("--epochs", 1, "--device", "cpu", "--json", "--out")
+    status, out, err = call("train", tmp_path / "leaky.npz", "--arch", "cnn-2", *line, tmp_path / "a")
     assert status == 0
     assert err.startswith("3 of the 40 test images (7.5 %) are in the training part as well")
     assert err.count("\n") == 1
     assert json.loads(out)["accuracy"] is not None
-    assert call("distill", data, "--method", "none", "--student", "cnn-2", *line)[2] == ""
-    assert call("distill", tmp_path / "leaky.npz", "--method", "none", "--student", "cnn-2", *line)[2] == err
+    line = ("--method", "none", "--student", "cnn-2", *line)
+    assert call("distill", data, *line, tmp_path / "b")[2] == ""
+    assert call("distill", tmp_path / "leaky.npz", *line, tmp_path / "c")[2] == err
 
 
 def test_under_torchrun_only_the_first_process_speaks(
@@ -186,8 +214,8 @@ def test_a_name_that_the_zoo_cannot_take_is_told_before_training(call, data: Pat
 
 
 @pytest.mark.parametrize("pair", ["weight=abc", "epsilon=0", "temperature=0", "epochs=x"])
-def test_an_option_of_the_wrong_kind_is_one_line(call, data: Path, pair: str) -> None:
-    status, out, err = call("distill", data, "--method", "sinkhorn", "-o", pair)
+def test_an_option_of_the_wrong_kind_is_one_line(call, data: Path, pair: str, tmp_path: Path) -> None:
+    status, out, err = call("distill", data, "--method", "sinkhorn", "-o", pair, "--out", tmp_path / "d")
     assert (status, out) == (1, "")
     assert err.startswith(f"preceptor: {pair.partition('=')[0]} ")
     assert "expected" in err

@@ -22,8 +22,13 @@ UNCUT = 100_000  # letters; a table takes no more than it needs
 
 
 def say(text: str = "") -> None:
-    """A line for people, on standard error when standard output is spoken for by ``--json``."""
+    """A line for people, on standard output."""
     typer.echo(text)
+
+
+def to_stderr(text: str) -> None:
+    """A line for people that is no part of the result."""
+    typer.echo(text, err=True)
 
 
 def emit_json(value: Any) -> None:

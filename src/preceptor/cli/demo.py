@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from preceptor.cli.console import emit_json, say, show_ranking
+from preceptor.cli.console import emit_json, say, show_ranking, to_stderr
 from preceptor.cli.options import AsJson
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def demo(
 
     Example: preceptor demo --out /tmp/demo
     """
-    notify = _to_stderr if as_json else say
+    notify = to_stderr if as_json else say
     notify("Letters teach digits. Starting …")  # importing torch takes seconds
     from preceptor.demo import run_demo
 
@@ -43,10 +43,6 @@ def demo(
         return
     say(f"6. The report: {Path(outcome['report']).resolve()}   ({outcome['seconds']:.0f} s in all)")
     say(NEXT)
-
-
-def _to_stderr(text: str) -> None:
-    typer.echo(text, err=True)
 
 
 def _ignore(ranking: Ranking) -> None:

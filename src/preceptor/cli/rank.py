@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from preceptor.cli.console import progress, say, show_ranking, terminal_width
+from preceptor.cli.console import progress, say, show_ranking, terminal_width, to_stderr
 from preceptor.cli.options import AsJson, TrustCode
 from preceptor.cli.task import Classes, OnBadImage, Window, read_task
 from preceptor.core import PreceptorError
@@ -103,7 +103,7 @@ def rank(
             threads=threads,
             trust_code=trust_code,
             student=None if student is None else Student(student, recipe),
-            notify=lambda text: typer.echo(text, err=True),
+            notify=to_stderr,
         )
     _keep(ranking, out, report)
     _show(ranking, top, as_json)

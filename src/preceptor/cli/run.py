@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from preceptor.cli.console import emit_json, say
+from preceptor.cli.console import emit_json, say, to_stderr
 from preceptor.cli.options import AsJson, TrustCode, parse_options
 from preceptor.cli.task import Classes, OnBadImage, Unlabelled, Window, read_more, read_task
 from preceptor.cli.train import Options
@@ -82,13 +82,9 @@ def run(
         zoo, read_task(data, classes, window, on_bad_image, tested=True), student=student, out=out,
         method=method or None, metrics=tuple(metric or DEFAULT_METRICS), top=top, recipe=recipe, validation=validation,
         refit=refit, seed=seed, device=device, resume=resume, report=report, trust_code=trust_code,
-        unlabelled=read_more(unlabelled, on_bad_image), notify=_to_stderr if as_json else say, **options,
+        unlabelled=read_more(unlabelled, on_bad_image), notify=to_stderr if as_json else say, **options,
     )  # fmt: skip
     if as_json:
         emit_json({**result.to_json(), "path": str(result.path)})
         return
     say(f"student in {result.path}" + (f", report in {result.path / 'report.html'}" if report else ""))
-
-
-def _to_stderr(text: str) -> None:
-    typer.echo(text, err=True)

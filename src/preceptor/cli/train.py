@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from preceptor.cli.console import emit_json, first_process, say
+from preceptor.cli.console import emit_json, first_process, say, to_stderr
 from preceptor.cli.options import AsJson, TrustCode, parse_options
 from preceptor.cli.task import Classes, OnBadImage, Unlabelled, Window, read_more, read_task
 from preceptor.core import PreceptorError
@@ -137,6 +137,7 @@ def train(
     if zoo is not None and name is not None:
         _check_free(zoo, name)
     task = read_task(data, classes, window, on_bad_image, tested=True)
+    _warn_unkept(out)
     result = run_training(
         task, student=arch, start_from=start_from, recipe=recipe, out=out, seed=seed, resume=resume, device=device,
         compile=compile_networks, graphs=graphs, tensorboard=tensorboard, checkpoint_every=checkpoint_every,
@@ -145,7 +146,7 @@ def train(
     if first_process():
         card = None
         if zoo is not None and name is not None:
-            card = _register(zoo, name, str(out))
+            card = _register(zoo, name, str(result.path))
         _show(result, as_json, {} if card is None else {"teacher": f"{str(zoo).rstrip('/')}/{card.name}"})
 
 
@@ -207,11 +208,13 @@ def distill(
     from preceptor.distill.train import train as run_training
 
     options = overrides | parse_options(option or [], distill, run_distillation, run_training)
+    task = read_task(data, classes, window, on_bad_image, tested=True)
+    more = read_more(unlabelled, on_bad_image)
+    _warn_unkept(out)
     result = run_distillation(
-        student, read_task(data, classes, window, on_bad_image, tested=True), teacher, method, out, recipe=recipe,
-        seed=seed, resume=resume, trust_code=trust_code, unlabelled=read_more(unlabelled, on_bad_image),
-        with_baseline=with_baseline, cache_teacher=cache_teacher, device=device, compile=compile_networks,
-        graphs=graphs, tensorboard=tensorboard, checkpoint_every=checkpoint_every, **options,
+        student, task, teacher, method, out, recipe=recipe, seed=seed, resume=resume, trust_code=trust_code,
+        unlabelled=more, with_baseline=with_baseline, cache_teacher=cache_teacher, device=device,
+        compile=compile_networks, graphs=graphs, tensorboard=tensorboard, checkpoint_every=checkpoint_every, **options,
     )  # fmt: skip
     if first_process():
         _show(result, as_json, {})
@@ -219,6 +222,12 @@ def distill(
 
 def _given(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
+
+
+def _warn_unkept(out: str | None) -> None:
+    """Said before the training, which may take hours."""
+    if out is None and first_process():
+        to_stderr("the trained model will not be kept: name a folder for it with --out")
 
 
 def _check_free(zoo: str, name: str) -> None:
