@@ -19,7 +19,7 @@ _ADVICE = {
     errno.EEXIST: "a file stands where a folder is needed: name another folder",
     errno.ENOTDIR: "a file stands where a folder is needed: name another folder",
     errno.EISDIR: "a folder stands where a file is needed: name a file",
-    errno.ENOTEMPTY: "remove what is in it or name another folder",
+    errno.ENOTEMPTY: "name another folder",
     errno.ENAMETOOLONG: "choose a shorter name",
     errno.ENOSPC: "free some space and try again",
     errno.EDQUOT: "free some space and try again",
