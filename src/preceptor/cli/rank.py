@@ -15,7 +15,7 @@ from preceptor.cli.console import progress, say, show_ranking, terminal_width, t
 from preceptor.cli.options import AsJson, TrustCode
 from preceptor.cli.task import Classes, OnBadImage, Window, read_task
 from preceptor.core import PreceptorError
-from preceptor.files import check_can_write, write_atomically
+from preceptor.files import check_can_write, local_path, write_atomically
 
 if TYPE_CHECKING:
     from preceptor.core import Ranking, RankingRow
@@ -77,6 +77,7 @@ def rank(
 
     teachers, task = Zoo(zoo), read_task(data, classes, window, on_bad_image)
     metrics = tuple(metric or DEFAULT_METRICS)
+    out, report = (None if path is None else local_path(path) for path in (out, report))
     if out is not None and (out / "pipeline.json").exists():
         raise PreceptorError(
             f"{out} holds a finished run, whose ranking.json this would replace; name another folder for --out"

@@ -10,7 +10,7 @@ import typer
 from preceptor.cli.console import emit_json, say
 from preceptor.cli.options import AsJson
 from preceptor.cli.task import Classes, OnBadImage, Window, read_task
-from preceptor.files import check_can_write
+from preceptor.files import check_can_write, local_path
 
 
 def report(
@@ -38,7 +38,7 @@ def report(
     """
     from preceptor.report import write_report
 
-    target = out or _beside(source)
+    source, target = local_path(source), local_path(out or _beside(local_path(source)))
     check_can_write(target)  # before the data is read
     task = None if data is None else read_task(data, classes, window, on_bad_image)
     written = write_report(source, target, task=task)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 from preceptor.core import PreceptorError
+from preceptor.files import local_path
 
 
 def read_classes(text: str | None) -> list[str] | str | None:
     """Class names from the command line: a list, a file, or the name of a label set."""
     if text is None:
         return None
-    path = Path(text)
+    path = local_path(text)
     if path.suffix in (".txt", ".json") or path.is_file():
         if not path.is_file():
             raise PreceptorError(f"no file {text!r} with class names")

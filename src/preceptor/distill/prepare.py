@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ from preceptor.distill.losses.table import default_options
 from preceptor.distill.recipe import RECIPE_FIELDS, Recipe, check_kind, plain_numbers, resolve_recipe
 from preceptor.distill.teacher_side import TeacherSide, check_precision, checked_output
 from preceptor.models import build
+from preceptor.wording import hint
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -56,11 +56,11 @@ def settings(
     known = default_options(chosen)
     unknown = sorted(options.keys() - known.keys())
     if unknown:
-        near = difflib.get_close_matches(unknown[0], [*known, *RECIPE_FIELDS], n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
+        names = ", ".join(sorted(known))
+        has = f"it has {names}" if names else "it has none"
         raise PreceptorError(
-            f"{unknown[0]!r} is neither a setting of a recipe nor an option of method {chosen.name} "
-            f"({', '.join(sorted(known)) or 'it has none'}){hint}"
+            f"{unknown[0]!r} is neither a setting of a recipe nor an option of method {chosen.name}; "
+            f"{hint(unknown[0], [*known, *RECIPE_FIELDS], otherwise=has)}"
         )
     _check_values(chosen, options)
     return Settings(resolved, chosen, options)
@@ -82,9 +82,8 @@ def method_class(method: str | type[Method]) -> type[Method]:
 def unknown_method(method: str, known: Iterable[str]) -> PreceptorError:
     """The error of a name that is no method's."""
     names = sorted(known)
-    near = difflib.get_close_matches(method, names, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    return PreceptorError(f"method {method!r} is unknown; expected one of {', '.join(names)}{hint}")
+    expected = f"expected one of {', '.join(names)}"
+    return PreceptorError(f"method {method!r} is unknown; {hint(method, names, otherwise=expected)}")
 
 
 def _check_values(method: type[Method], options: Mapping[str, Any]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -12,6 +11,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import numpy as np
 
 from preceptor.core import PreceptorError
+from preceptor.wording import hint
 
 Optimizer = Literal["sgd", "adamw"]
 Schedule = Literal["step", "cosine", "constant"]
@@ -102,9 +102,8 @@ def resolve_recipe(recipe: Recipe | str, overrides: Mapping[str, Any] | None = N
     """The recipe by name, or as given, with single settings changed and everything checked."""
     if isinstance(recipe, str):
         if recipe not in RECIPES:
-            near = difflib.get_close_matches(recipe, RECIPES, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise PreceptorError(f"recipe {recipe!r} is unknown; expected one of {', '.join(RECIPES)}{hint}")
+            expected = f"expected one of {', '.join(RECIPES)}"
+            raise PreceptorError(f"recipe {recipe!r} is unknown; {hint(recipe, RECIPES, otherwise=expected)}")
         recipe = RECIPES[recipe]
     if not isinstance(recipe, Recipe):
         raise PreceptorError(
@@ -147,8 +146,8 @@ def check_hint(name: str, value: Any, hint: Any) -> None:
 
 
 def _check_kinds(recipe: Recipe) -> None:
-    for name, hint in get_type_hints(Recipe).items():
-        check_hint(name, getattr(recipe, name), hint)
+    for name, kind in get_type_hints(Recipe).items():
+        check_hint(name, getattr(recipe, name), kind)
     if not isinstance(recipe.milestones, tuple | list):
         raise PreceptorError(
             f"milestones {recipe.milestones!r} came; a list was expected, such as [0.5, 0.75]"

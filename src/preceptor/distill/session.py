@@ -37,6 +37,7 @@ from preceptor.distill.start import seen_by, start_from
 from preceptor.distill.step import TrainingStep
 from preceptor.distill.sync_norm import Synchronised, synchronise
 from preceptor.distill.teacher_side import GivenTeacher, TeacherSide, check_cacheable
+from preceptor.wording import listed
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -232,9 +233,8 @@ class Session:
             return
         join(method, Group(processes))
         self.synchronised = [synchronise(part, device) for part in (network, method)]
-        left = [name for changes in self.synchronised for name in changes.left]
-        if left:
-            self.notes.append(f"statistics of {', '.join(left[:3])} are not shared between processes")
+        if left := [name for changes in self.synchronised for name in changes.left]:
+            self.notes.append(f"statistics of {listed(left, 3)} are not shared between processes")
 
     def _restore(self, loop: Loop) -> None:
         if self.folder is None:
@@ -250,8 +250,7 @@ class Session:
         job = loop.job
         for changes in self.synchronised:
             changes.undo()
-        state = loop.final_state()
-        if state is not None:
+        if (state := loop.final_state()) is not None:
             job.student.load_state_dict(state)
         data = Data(self.fabric, InputSpec(tuple(config["input_shape"]), (), ()), self.seed)
         tests = data.loader(self.task.test, EVALUATION_BATCH)
@@ -282,8 +281,7 @@ class Session:
 
     def _add_centers(self, result: Result, normalise: Normalise) -> None:
         """Write the class means of the features over the training set, where they are asked for."""
-        folder = self.folder
-        if not self.write_centers or folder is None:
+        if not self.write_centers or (folder := self.folder) is None:
             return
         data = Data(self.fabric, InputSpec(tuple(result.config["input_shape"]), (), ()), self.seed)
         loader = data.whole_loader(self.task.train)
@@ -298,6 +296,5 @@ class Session:
 
     def finish(self, result: Result) -> None:
         """Write result.json, the last file."""
-        if self.folder is not None:
-            folder = self.folder
+        if (folder := self.folder) is not None:
             on_first_process(self.fabric, lambda: folder.write_result(result.to_json()))

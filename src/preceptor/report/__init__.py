@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from preceptor.core import Ranking
-from preceptor.files import check_can_write, write_atomically
+from preceptor.files import check_can_write, local_path, write_atomically
 from preceptor.report.page import render
 from preceptor.report.story import Story, read_story
 
@@ -35,7 +35,7 @@ def write_report(
     Returns:
         The path of the file.
     """
-    target = Path(path)
+    target = local_path(path)
     check_can_write(target)  # before the predictions for its pictures, which take a while
     story = read_story(source, task=task, title=title)
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from preceptor.core import PreceptorError, Ranking
 from preceptor.distill.run_folder import parse_object
+from preceptor.files import local_path
 from preceptor.report.samples import Example, examples, thumbnails
 from preceptor.wording import listed
 
@@ -79,7 +80,7 @@ def read_story(
             thumbnails=thumbnails(task),
             evidence=_evidence(source.evidence, source.task),
         )
-    folder = Path(source)
+    folder = local_path(source)
     if folder.is_file():
         return read_story(_read_ranking(folder), task=task, title=title)
     return _folder_story(folder, task, title)

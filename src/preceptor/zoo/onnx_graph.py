@@ -11,6 +11,7 @@ import onnx
 from onnx import numpy_helper
 
 from preceptor.core import PreceptorError
+from preceptor.files import local_path
 from preceptor.zoo.limits import MAX_FILE_BYTES, check_size
 
 MAX_PROTOBUF = 2**31 - 1
@@ -33,7 +34,7 @@ class OnnxHead:
 
 def read_onnx(path: str | Path) -> onnx.ModelProto:
     """Load a model; weights in files beside it are taken in, from its own folder only."""
-    path = Path(path)
+    path = local_path(path)
     if not path.is_file():
         raise PreceptorError(f"no ONNX file {str(path)!r}")
     check_size(f"ONNX file {path.name!r}", path.stat().st_size, min(MAX_FILE_BYTES, MAX_PROTOBUF))

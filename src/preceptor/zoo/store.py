@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from preceptor.core import PreceptorError
-from preceptor.files import explain
+from preceptor.files import explain, local_path
 from preceptor.wording import hint
 from preceptor.zoo.card import CARD_FILE, Card, check_name, read_card
 from preceptor.zoo.limits import MAX_CARD_BYTES, MAX_FILE_BYTES
@@ -95,7 +95,7 @@ class Zoo:
         self.check_free(name)
         request = adding.parse_source(
             source,
-            weights=None if weights is None else Path(weights),
+            weights=None if weights is None else local_path(weights),
             classes=adding.as_classes(classes),
             preprocessing=as_preprocessing(preprocessing),
             untrained=untrained,

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from preceptor.core import PreceptorError
+from preceptor.files import local_path
 from preceptor.wording import listed
 from preceptor.zoo.card import WEIGHTS_FILE, Card, Preprocessing
 from preceptor.zoo.limits import MAX_CARD_BYTES, check_size
@@ -38,7 +39,7 @@ _RESAMPLE: dict[Any, Any] = {0: "nearest", 2: "bilinear", 3: "bicubic"}
 def fetch(request: Request) -> Candidate:
     """Load the folder's model, refusing any weight that would be random, and read its preprocessing."""
     request.refuse("trust_code", "untrained", "weights")
-    folder = Path(request.reference)
+    folder = local_path(request.reference)
     if not folder.is_dir():
         folder = _download(request)
     config_bytes = _read(folder / "config.json")

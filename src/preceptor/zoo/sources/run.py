@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from torch import nn
 
 from preceptor.core import PreceptorError
+from preceptor.files import local_path
 from preceptor.models import build
 from preceptor.zoo.card import Card, Preprocessing
 from preceptor.zoo.limits import MAX_CARD_BYTES, check_size
@@ -21,7 +22,7 @@ from preceptor.zoo.weights import load_strictly, read_state_dict
 def fetch(request: Request) -> Candidate:
     """Rebuild the run's model from its configuration and load its weights."""
     request.refuse("trust_code", "untrained", "weights")
-    folder = Path(request.reference)
+    folder = local_path(request.reference)
     config = _read_json(folder / "config.json")
     missing = [key for key in ("arch", "classes", "input_shape") if key not in config]
     if missing:
