@@ -151,12 +151,6 @@ def test_the_home_folder_and_late_registration_with_centres(
     assert not (tmp_path / "~").exists()
     assert call(*line, "--resume", "--zoo", tmp_path / "zoo", "--name", "late")[0] == 0
     assert Zoo(tmp_path / "zoo").card("late").centers_source == "stored"
-    assert call("report", "~/t", "--out=~/t.html")[0] == 0
-    assert (tmp_path / "t.html").exists()
-    assert call("zoo", "add", tmp_path / "zoo", "run:~/t", "--name", "again")[0] == 0
-    assert call("rank", tmp_path / "zoo", data, "--out=~/ranked", "--report=~/ranked.html")[0] == 0
-    assert {path.name for path in tmp_path.iterdir()} >= {"ranked", "ranked.html"}
-    assert not (tmp_path / "~").exists()
 
 
 def test_a_broken_image_among_good_ones_stops_or_is_left_out_and_named(call, tmp_path: Path) -> None:

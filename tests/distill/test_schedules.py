@@ -80,9 +80,9 @@ def test_sskd_trains_the_head_first(tmp_path: Path, teacher) -> None:
 
 def test_an_unknown_method_names_them_all() -> None:
     with pytest.raises(
-        PreceptorError, match=r"method 'sinkhon' is unknown; expected one of .*refilled.*sinkhorn"
+        PreceptorError, match=r"method 'transport' is unknown; expected one of .*refilled.*sinkhorn"
     ):
-        distill("cnn-2", toy_task(), build("cnn-2", 4, (1, 8, 8)), "sinkhon")
+        distill("cnn-2", toy_task(), build("cnn-2", 4, (1, 8, 8)), "transport")
 
 
 @pytest.mark.parametrize(

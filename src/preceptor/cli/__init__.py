@@ -71,24 +71,29 @@ def _press(number: int, frame: Any) -> NoReturn:
 
 def _raised_again(before: Any) -> Any:
     """The hook `before`, but a Ctrl-C that Python drops, as in the callback of a weak reference, comes once more."""
+    import _thread
+
+    main_thread = _thread.get_ident()
 
     def hook(dropped: Any) -> None:
         if dropped.exc_type is KeyboardInterrupt:
-            import _thread
-
-            _thread.start_new_thread(_press_soon, ())
+            _thread.start_new_thread(_press_soon, (main_thread,))
         else:
             before(dropped)
 
     return hook
 
 
-def _press_soon() -> None:
+def _press_soon(main_thread: int) -> None:
     import _thread
+    import signal
     import time
 
     time.sleep(0.01)  # at once it would come in the hook, where it is dropped again
-    _thread.interrupt_main()
+    if hasattr(signal, "pthread_kill"):  # a true signal, which also ends a wait
+        signal.pthread_kill(main_thread, signal.SIGINT)
+    else:  # on Windows
+        _thread.interrupt_main()
 
 
 def _interrupted() -> NoReturn:
