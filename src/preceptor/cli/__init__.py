@@ -19,6 +19,7 @@ __all__ = ["app", "main"]
 
 INTERRUPTED = 130  # what a shell reports of a program that SIGINT ended; typer ends with it, without a word
 _PRESSED: list[int] = []  # the Ctrl-C of this process
+_DROPPED: list[bool] = []  # whether one was dropped and is to come again
 
 
 def __getattr__(name: str) -> Any:
@@ -77,7 +78,9 @@ def _raised_again(before: Any) -> Any:
 
     def hook(dropped: Any) -> None:
         if dropped.exc_type is KeyboardInterrupt:
-            _thread.start_new_thread(_press_soon, (main_thread,))
+            if not _DROPPED:  # one is enough, and a second one after it would end the process without a word
+                _DROPPED.append(True)
+                _thread.start_new_thread(_press_soon, (main_thread,))
         else:
             before(dropped)
 
@@ -90,6 +93,9 @@ def _press_soon(main_thread: int) -> None:
     import time
 
     time.sleep(0.01)  # at once it would come in the hook, where it is dropped again
+    if not _DROPPED:
+        return
+    _DROPPED.clear()
     if hasattr(signal, "pthread_kill"):  # a true signal, which also ends a wait
         signal.pthread_kill(main_thread, signal.SIGINT)
     else:  # on Windows
@@ -100,6 +106,7 @@ def _interrupted() -> NoReturn:
     import signal
     from contextlib import suppress
 
+    _DROPPED.clear()
     with suppress(ValueError):
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C ends it at once
     _end("interrupted; what was finished is kept", INTERRUPTED)
