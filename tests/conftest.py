@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 import pytest
 
 # Tests run side by side, and the results of several engines are compared to the last digit: one thread each.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Libraries and thousands of tests leave a heap that takes a second to look through: do so seldom.
+gc.set_threshold(100_000, 50, 100)
 
 
 @pytest.fixture(scope="session", autouse=True)
