@@ -4,18 +4,16 @@ import pytest
 import torch
 
 from preceptor.defaults import own_defaults
+from tests.torch_defaults import UNUSUAL, unusual
 
 
 @pytest.fixture
-def unusual():
-    torch.set_default_device("meta")
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_device(None)
-    torch.set_default_dtype(torch.float32)
+def _unusual():
+    with unusual(*UNUSUAL):
+        yield
 
 
-@pytest.mark.usefixtures("unusual")
+@pytest.mark.usefixtures("_unusual")
 def test_ours_inside_the_callers_outside():
     with own_defaults():
         inside = torch.zeros(2)
@@ -24,7 +22,7 @@ def test_ours_inside_the_callers_outside():
     assert (outside.device.type, outside.dtype) == ("meta", torch.float64)
 
 
-@pytest.mark.usefixtures("unusual")
+@pytest.mark.usefixtures("_unusual")
 def test_the_callers_come_back_after_an_error():
     @own_defaults()
     def failing():

@@ -20,6 +20,7 @@ from preceptor.models import build
 from preceptor.rank.students import Student, costs
 from tests.distill.plain import Plain
 from tests.distill.toys import toy_task, vector_task
+from tests.torch_defaults import UNUSUAL, unusual
 
 Calls = dict[str, Callable[[Path], object]]
 
@@ -75,18 +76,13 @@ def test_without_a_seed_weights_come_from_torchs_generator() -> None:
     assert not torch.equal(weights[0], weights[2])
 
 
-@pytest.fixture(params=["meta", "float64"])
-def unusual(request: pytest.FixtureRequest, place: Path) -> Iterator[None]:
-    if request.param == "meta":
-        torch.set_default_device("meta")
-    else:
-        torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_device(None)
-    torch.set_default_dtype(torch.float32)
+@pytest.fixture(params=UNUSUAL)
+def _unusual(request: pytest.FixtureRequest, place: Path) -> Iterator[None]:
+    with unusual(request.param):
+        yield
 
 
-@pytest.mark.usefixtures("unusual")
+@pytest.mark.usefixtures("_unusual")
 @pytest.mark.parametrize("call", [name for name in CALLS if name != "distill by a schedule"])
 def test_defaults_of_torch_change_nothing(call: str, place: Path) -> None:
     if call == "export":

@@ -12,6 +12,7 @@ from preceptor.metrics import METRICS, options_of
 from preceptor.metrics.scatter import forget
 from tests.metrics.rival_cases import task
 from tests.metrics.test_contract import EVERY_CLASS_NEEDS_A_SAMPLE, with_student
+from tests.torch_defaults import UNUSUAL, unusual
 
 
 @pytest.fixture(scope="module", params=[(120, 8), (40, 90)], ids=["N > d", "N < d"])
@@ -34,22 +35,13 @@ def test_a_metric_travels_to_other_processes(name):
     assert METRICS[name].__name__ == name.replace("-", "_")
 
 
-@pytest.fixture
-def unusual():
-    torch.set_default_device("meta")
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_device(None)
-    torch.set_default_dtype(torch.float32)
-
-
 @pytest.mark.parametrize("name", METRICS)
-def test_torchs_defaults_of_the_caller_change_nothing(name, inputs, request):
+def test_torchs_defaults_of_the_caller_change_nothing(name, inputs):
     expected = METRICS[name](**inputs)
-    request.getfixturevalue("unusual")
     forget()
-    assert METRICS[name](**inputs) == expected
-    assert (torch.zeros(1).device.type, torch.zeros(1).dtype) == ("meta", torch.float64)
+    with unusual(*UNUSUAL):
+        assert METRICS[name](**inputs) == expected
+        assert (torch.zeros(1).device.type, torch.zeros(1).dtype) == ("meta", torch.float64)
 
 
 @pytest.mark.parametrize("name", METRICS)

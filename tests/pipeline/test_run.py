@@ -16,6 +16,7 @@ from preceptor.distill.saved_run import load_run, score_run
 from preceptor.pipeline import _best
 from preceptor.pipeline.trials import Attempt, Trial
 from tests.pipeline.blobs import RECIPE, blobs
+from tests.torch_defaults import UNUSUAL, unusual
 
 
 def test_run_ranks_distils_and_keeps_the_best_on_validation(zoo, tmp_path):
@@ -45,20 +46,13 @@ def test_run_ranks_distils_and_keeps_the_best_on_validation(zoo, tmp_path):
     assert 'id="training"' in page
 
 
-@pytest.mark.parametrize("unusual", ["meta", "float64"])
-def test_defaults_of_torch_and_kinds_of_seeds_change_nothing_and_random_numbers_go_on(zoo, tmp_path, unusual):
+@pytest.mark.parametrize("default", UNUSUAL)
+def test_defaults_of_torch_and_kinds_of_seeds_change_nothing_and_random_numbers_go_on(zoo, tmp_path, default):
     task, call = blobs("abcd", seed=1), {"student": "mlp-8", "method": "sinkhorn", "report": False, **RECIPE}
     expected = run(zoo, task, out=tmp_path / "a", seed=3, **call)
     before = torch.get_rng_state()
-    if unusual == "meta":
-        torch.set_default_device("meta")
-    else:
-        torch.set_default_dtype(torch.float64)
-    try:
+    with unusual(default):
         found = run(zoo, task, out=tmp_path / "b", seed=np.int64(3), **call)
-    finally:
-        torch.set_default_device(None)
-        torch.set_default_dtype(torch.float32)
     assert (found.accuracy, found.verdict) == (expected.accuracy, expected.verdict)
     torch.testing.assert_close(found.model.state_dict(), expected.model.state_dict(), rtol=0, atol=0)
     torch.testing.assert_close(torch.get_rng_state(), before)

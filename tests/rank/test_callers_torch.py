@@ -7,6 +7,7 @@ from preceptor.data import Task
 from preceptor.rank import Student, rank
 from preceptor.rank.memory import needed_bytes
 from tests.rank import teachers
+from tests.torch_defaults import UNUSUAL, unusual
 
 STUDENT = Student("mlp-4", "quick")
 
@@ -20,15 +21,10 @@ def scores(zoo, task):
     ]
 
 
-@pytest.fixture(params=["meta", "float64"])
+@pytest.fixture(params=UNUSUAL)
 def _unusual(request, scores):
-    if request.param == "meta":
-        torch.set_default_device("meta")
-    else:
-        torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_device(None)
-    torch.set_default_dtype(torch.float32)
+    with unusual(request.param):
+        yield
 
 
 @pytest.mark.usefixtures("_unusual")

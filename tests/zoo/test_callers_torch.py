@@ -12,20 +12,16 @@ import torch
 
 from preceptor.data import Task
 from preceptor.zoo import Preprocessing, Zoo, extract
+from tests.torch_defaults import UNUSUAL, unusual
 from tests.zoo.conftest import CLASSES, make_task
 
 SMALL = "glyphs:digits?per_class=4&test_per_class=2"
 
 
-@pytest.fixture(params=["meta", "float64"])
+@pytest.fixture(params=UNUSUAL)
 def _unusual(request: pytest.FixtureRequest) -> Iterator[None]:
-    if request.param == "meta":
-        torch.set_default_device("meta")
-    else:
-        torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_device(None)
-    torch.set_default_dtype(torch.float32)
+    with unusual(request.param):
+        yield
 
 
 SOURCES = {
