@@ -30,9 +30,8 @@ _ADVICE = {
 
 def cache_folder() -> Path:
     """``$PRECEPTOR_CACHE``, or ``preceptor`` in the user's cache folder (``$XDG_CACHE_HOME``, or ``~/.cache``)."""
-    given = os.environ.get("PRECEPTOR_CACHE")
-    if given:
-        return Path(given)
+    if given := os.environ.get("PRECEPTOR_CACHE"):
+        return local_path(given)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "preceptor"
 
 

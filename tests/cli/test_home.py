@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from preceptor.cli import main
+from preceptor.files import cache_folder
 
 
 def test_it_is_found_wherever_a_path_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,3 +26,9 @@ def test_it_is_found_wherever_a_path_is_taken(tmp_path: Path, monkeypatch: pytes
         assert not end.value.code, line
     assert {path.name for path in tmp_path.iterdir()} >= {"run", "run.html", "zoo", "ranked", "ranked.html"}
     assert not (tmp_path / "~").exists()
+
+
+def test_the_cache_lies_there_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PRECEPTOR_CACHE", "~/kept")
+    assert cache_folder() == tmp_path / "kept"

@@ -38,7 +38,8 @@ def report(
     """
     from preceptor.report import write_report
 
-    source, target = local_path(source), local_path(out or _beside(local_path(source)))
+    source = local_path(source)
+    target = _beside(source) if out is None else local_path(out)
     check_can_write(target)  # before the data is read
     task = None if data is None else read_task(data, classes, window, on_bad_image)
     written = write_report(source, target, task=task)

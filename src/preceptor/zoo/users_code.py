@@ -44,7 +44,6 @@ def _guarded(reference: str) -> Iterator[None]:
     try:
         with redirect_stdout(sys.stderr):  # standard output may be a JSON document
             yield
-    except (
-        SystemExit
-    ) as stop:  # of sys.exit, or of a command line that is parsed while the module is imported
+    except SystemExit as stop:
+        # Of sys.exit, or of a command line that is parsed while the module is imported.
         raise PreceptorError(f"python:{reference} would end the program: {what(stop)}; mend it") from stop
