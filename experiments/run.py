@@ -50,7 +50,11 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--epochs", type=int, help="of students")
     parser.add_argument("--teacher-epochs", type=int)
     parser.add_argument("--seeds", type=int, nargs="+")
-    parser.add_argument("--part", choices=("train", "measure"), help="do only this; both by default")
+    parser.add_argument(
+        "--part",
+        choices=("teachers", "train", "measure"),
+        help="do only this: train the jobs' teachers, train the jobs, measure; all by default",
+    )
     parser.add_argument("--no-compile", action="store_true", help="do not compile networks")
     parser.add_argument("--list", action="store_true", help="say what there is to do, and do nothing")
     return parser
@@ -84,7 +88,7 @@ def chosen(job: Job, conditions: list[str]) -> bool:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Returns the number of trainings that are still to be done."""
+    """Returns the number of trainings, or of teachers where only those were asked for, that are still to be done."""
     args = options().parse_args(arguments)
     if args.scale == "smoke" and args.results is None:
         raise SystemExit("--scale smoke needs --results: toy numbers do not go where the real ones are")
@@ -101,8 +105,12 @@ def main(arguments: list[str] | None = None) -> int:
     runner = Runner(lab, args.budget, args.pack, log=lambda text: print(text, flush=True))
     if args.list:
         return runner.forecast(jobs)
-    left = 0 if args.part == "measure" else runner.run(jobs)
-    if args.part != "train":
+    left = 0
+    if args.part == "teachers":
+        left = runner.teachers(jobs)
+    elif args.part != "measure":
+        left = runner.run(jobs)
+    if args.part in (None, "measure"):
         for name in names:
             if hasattr(ITEMS[name], "measure") and runner.sitting.left > 0:
                 ITEMS[name].measure(lab)
@@ -110,4 +118,4 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    print(f"{main()} trainings left")
+    print(f"{main()} left")

@@ -65,6 +65,15 @@ class Runner:
         self.log(f"{left} trainings left" if left else "all trainings are there")
         return left
 
+    def teachers(self, jobs: Sequence[Job]) -> int:
+        """Train the teachers of all jobs and no student; returns how many teachers are still missing."""
+        specs = [spec for job in jobs for spec in teachers_of(job)]
+        try:
+            self._teachers(specs)
+        except TimeIsOver:
+            self.log("time is over")
+        return len(self.lab.missing(specs))
+
     def forecast(self, jobs: Sequence[Job]) -> int:
         """Say what there is to do and how long it may take; nothing is read or trained."""
         have = done(self.lab, jobs)

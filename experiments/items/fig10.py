@@ -8,15 +8,15 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from experiments import results
+from experiments.assessments import judges
 from experiments.book import COLOURS, NOT_RUN, Book, chooser, plain_axes, save_figure, table
 from experiments.jobs import Job, Scale, distillation
 from experiments.lab import Lab
-from preceptor.metrics import METRICS
 
 NAME, TITLE = "fig10", "Fig. 10: coarse-grained selection over five domains"
 DOMAINS = ("birds", "cars", "dogs", "flowers", "fruits")
 TEACHER, STUDENT = "mobilenet-1.0", "mobilenet-0.25"
-SCORES, NAMES = "fig10-scores", ("sinkhorn", "logme", "leep", "nce")
+SCORES = "fig10-scores"
 
 
 def jobs(scale: Scale) -> list[Job]:
@@ -49,7 +49,7 @@ def measure(lab: Lab) -> None:
             outputs = lab.outputs(teacher, domain, lab.task(domain, 0)[0])
             given = {"features": outputs.features, "labels": outputs.labels, "logits": outputs.logits,
                      "classifier": teacher.classifier.weight.detach().float().cpu().numpy()}  # fmt: skip
-            scores = {name: float(METRICS[name](**given)) for name in NAMES}
+            scores = {name: float(metric(**given)) for name, metric in judges().items()}
             found.append({"data": domain, "teacher_data": other, "scores": scores, "seed": 0})
         if found:
             results.append(path, found)

@@ -189,6 +189,14 @@ def test_teachers_are_trained_once_and_kept(lab):
     assert not kept.training
 
 
+def test_teachers_can_be_trained_ahead_of_students(lab):
+    (job,) = jobs("kd")
+    assert Runner(lab, budget=0).teachers([job]) == 1
+    assert Runner(lab).teachers([job]) == 0
+    assert not lab.missing([job.teacher])
+    assert [path.name for path in lab.results.iterdir()] == ["teachers.jsonl"]
+
+
 def test_few_images_a_class_and_validation_images(lab):
     (job,) = jobs("none", per_class=3, split="validation")
     train, held = lab.images(job)
