@@ -27,8 +27,7 @@ def can_merge(network: nn.Module) -> bool:
     if not isinstance(network, Network):
         return False
     layers = [m for m in network.modules() if not list(m.children()) and m is not network.classifier]
-    apart = os.environ.get("MERGED_SEPARABLE") == "apart" and hasattr(network, "stem") and len(layers) > 60
-    return not apart and all(isinstance(m, BY_CHANNEL) for m in layers)
+    return all(isinstance(m, BY_CHANNEL) for m in layers)
 
 
 class Merged(nn.Module):
@@ -100,8 +99,6 @@ def _first_convolutions(network: Network, images: Tensor) -> set[str]:
 
 def _wide_convolution(layers: Sequence[nn.Conv2d], shared: bool) -> nn.Module:
     one, count = layers[0], len(layers)
-    if not shared and (separable := _separable(one)) is not None:
-        return separable(layers)
     uneven = one.stride != (1, 1) or one.in_channels != one.out_channels
     if not shared and uneven and _runs_triton(one.weight.device):
         from experiments.narrow import Narrow, takes
@@ -118,15 +115,6 @@ def _wide_convolution(layers: Sequence[nn.Conv2d], shared: bool) -> nn.Module:
         bias=one.bias is not None, device=one.weight.device, dtype=one.weight.dtype,
     )  # fmt: skip
     return _filled(wide, layers)
-
-
-def _separable(layer: nn.Conv2d) -> Any:
-    from experiments.separable import Depthwise, Pointwise, is_depthwise, is_pointwise
-
-    ways = os.environ.get("MERGED_SEPARABLE", "pointwise,depthwise").split(",")
-    if is_pointwise(layer):
-        return Pointwise if "pointwise" in ways else None
-    return Depthwise if is_depthwise(layer) and "depthwise" in ways else None
 
 
 def _runs_triton(device: torch.device) -> bool:
