@@ -62,9 +62,9 @@ class Book(Rows):
         super().__init__(folder)
         self.scale = scale
 
-    def scale_of(self, name: str) -> Scale:
-        """The paper's scale, or the epochs at which most rows of an experiment were made where none are at it."""
-        rows = [row for row in self.rows(name) if "epochs" in row and "teacher_epochs" in row]
+    def scale_of(self, name: str, **wanted: Any) -> Scale:
+        """The paper's scale; where no row (with the given values) is at it, the epochs at which most were made."""
+        rows = [row for row in self.rows(name, **wanted) if "epochs" in row and "teacher_epochs" in row]
         pairs = Counter((row["epochs"], row["teacher_epochs"]) for row in rows)
         if self.scale.smoke or not pairs or (EPOCHS, EPOCHS) in pairs:
             return self.scale

@@ -24,9 +24,14 @@ from preceptor.data.protocol import overlap
 
 
 def done(lab: Lab, jobs: Iterable[Job]) -> dict[Job, dict[str, Any]]:
-    """The jobs that have their row, with it."""
+    """The jobs that have their row, with it.
+
+    A student that measurements need has to be at hand, too: its row alone may be of teachers that are gone, and what
+    is measured on others like them would not belong to it.
+    """
     rows = Rows(lab.results)
-    return {job: row for job in jobs if (row := rows.row(job)) is not None}
+    here = [job for job in jobs if not job.keep or lab.student_path(job).exists()]
+    return {job: row for job in here if (row := rows.row(job)) is not None}
 
 
 class Runner:

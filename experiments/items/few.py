@@ -110,7 +110,7 @@ def section(book: Book, folder: Path) -> str:
 def _draw(book: Book, scale: Scale, choose, data: str, counts: list, folder: Path, recipe: str) -> str:
     tasks = scale.few(TASKS[data])
     figure, axes = plt.subplots(1, len(tasks), figsize=(11, 3.4), sharey=True)
-    drawn = False
+    drawn: set[int | None] = set()
     for axis, task in zip(axes, tasks, strict=True):
         for colour, marker, name in zip(
             COLOURS, MARKERS, named(recipe)[1:-1], strict=False
@@ -120,9 +120,9 @@ def _draw(book: Book, scale: Scale, choose, data: str, counts: list, folder: Pat
                 where = {"data": data, "task": task, "per_class": count, "recipe": recipe}
                 gain = book.gains(choose(**where, name=name), choose(**where, name="none"))
                 if gain.values:
+                    drawn.add(count)
                     points.append((count or scale.kind(data).per_class, gain))
             if points:
-                drawn = True
                 errors = [0 if g.error != g.error else 100 * g.error for _, g in points]
                 axis.errorbar([c for c, _ in points], [100 * g.mean for _, g in points], errors, label=name,
                               color=colour, marker=marker, markersize=4, linewidth=1.2, capsize=2)  # fmt: skip
@@ -136,7 +136,7 @@ def _draw(book: Book, scale: Scale, choose, data: str, counts: list, folder: Pat
         plain_axes(
             axis, "labelled images a class", "gain over the student alone, points" if task == 0 else ""
         )
-    if not drawn:
+    if len(drawn) < 2:  # one count makes no line
         plt.close(figure)
         return ""
     one_legend(axes)

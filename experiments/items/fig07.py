@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 
 from experiments import results
 from experiments.assessments import KEY, judges, key_of, merged, quality, within
-from experiments.book import COLOURS, NOT_RUN, Book, plain_axes, save_figure, table
+from experiments.book import COLOURS, NOT_RUN, Book, Sample, plain_axes, save_figure, table
 from experiments.items.fig07_paper import PEARSON
 from experiments.jobs import Job, Scale, TeacherSpec, distillation
 from experiments.lab import Lab
@@ -222,15 +222,43 @@ def section(book: Book, folder: Path) -> str:
     for data in ARCHS:
         for per_class in truths(book.scale_of(NAME), data):
             rows = merged(book.rows(SCORES, data=data, per_class=per_class))
-            parts.append(_part(rows, data, per_class, folder))
-    return "\n\n".join(parts)
+            parts += [_part(rows, data, per_class, folder), _gains(book, data, per_class)]
+    return "\n\n".join(filter(None, parts))
+
+
+def _gains(book: Book, data: str, per_class: int | None) -> str:
+    """What the teachers were worth, by the classes that they share with the task."""
+    scale = book.scale_of(NAME, data=data, per_class=per_class)
+    kind, pairs = scale.kind(data), {}
+    for line in settings(scale, data, per_class):
+        *taught, alone = line
+        for job in taught:
+            key = job.teacher.arch, round(kind.overlap(job.teacher.task, job.task), 6)
+            pairs.setdefault(key, []).append(book.gains([job], [alone]))
+    gains = {key: Sample(tuple(v for gain in found for v in gain.values)) for key, found in pairs.items()}
+    if not any(gain.values for gain in gains.values()):
+        return ""
+    archs, shares = dict.fromkeys(a for a, _ in gains), sorted({share for _, share in gains}, reverse=True)
+    values = [v for gain in gains.values() for v in gain.values]
+    text = (
+        f"What they are worth, {_images(data, per_class)}: points that a student gained over the one alone, mean ± "
+        "standard deviation over teachers, tasks and seeds (how many), by the share of the task's classes that the "
+        f"teacher knows. {sum(v > 0 for v in values)} of {len(values)} students gained, {100 * np.mean(values):.1f} "
+        "points in the mean."
+    )
+    lines = [[arch, *(gains[arch, share].shown(signed=True, digits=1) for share in shares)] for arch in archs]
+    return text + "\n\n" + table(["teacher", *(f"{share:.0%}" for share in shares)], lines)
+
+
+def _images(data: str, per_class: int | None) -> str:
+    return f"{data}, " + ("all images" if per_class is None else f"{per_class} images a class")
 
 
 def _part(rows: list[dict[str, Any]], data: str, per_class: int | None, folder: Path) -> str:
     """The table and the figure of one ground truth."""
-    images = "all images" if per_class is None else f"{per_class} images a class"
+    images = _images(data, per_class)
     if not rows:
-        return f"{data}, {images}: *{NOT_RUN}*"
+        return f"{images}, metrics: *{NOT_RUN}*"
     tasks = sorted({row["task"] for row in rows})
     found = {name: quality(rows, name) for name in rows[0]["scores"]}
     ranked = sorted(found, key=lambda name: -found[name].get("pearson", -2))
@@ -239,13 +267,13 @@ def _part(rows: list[dict[str, Any]], data: str, per_class: int | None, folder: 
              for name in ranked]  # fmt: skip
     seeds = "one seed" if per_class is None else f"the mean of {FEW_SEEDS} seeds"
     text = (
-        f"Ours, {data}, {images}: {len({(r['teacher'], r['teacher_task']) for r in rows})} teachers of "
+        f"Ours, {images}: {len({(r['teacher'], r['teacher_task']) for r in rows})} teachers of "
         f"{rows[0]['teacher_epochs']} epochs, students {STUDENTS[data]} distilled with `sinkhorn`, {seeds}; metrics "
         f"see {rows[0]['samples']} training images. "
         "Pearson for each task; means of Pearson, Spearman and weighted Kendall; mean top-1 regret in points. "
         "`confidence`, minus the entropy of the teacher's predictions, looks at no label: a reference, not a metric."
     )
-    head = [f"{data}, {images}", *(f"task {t + 1}" for t in tasks), "Pearson", "Spearman", "tau", "regret"]
+    head = [images, *(f"task {t + 1}" for t in tasks), "Pearson", "Spearman", "tau", "regret"]
     name = data if per_class is None else f"{data}-{per_class}"
     apart = "; ".join(f"`{metric}` " + ", ".join(f"{value:.2f} ({arch})" for arch, value in single.items())
                       for metric in SHOWN if (single := within(rows, metric)))  # fmt: skip

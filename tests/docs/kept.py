@@ -10,9 +10,13 @@ from typing import Any
 from tests.docs.pages import ROOT
 
 
-def rows_of(name: str) -> list[dict[str, Any]]:
+def lines_of(name: str) -> list[dict[str, Any]]:
     text = (ROOT / f"results/{name}.jsonl").read_text(encoding="utf-8")
-    return [row for line in text.splitlines() if (row := json.loads(line))["student"] == "wrn-16-1"]
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def rows_of(name: str) -> list[dict[str, Any]]:
+    return [row for row in lines_of(name) if row["student"] == "wrn-16-1"]
 
 
 def flat(name: str) -> str:
@@ -29,9 +33,11 @@ TEST_SET = [row for row in rows_of("fig05") if row["split"] == "test"]
 # `sinkhorn` with the settings that it has by default today.
 AS_TODAY = [row for row in TEST_SET if row["variant"] != "sinkhorn" or row["options"]["temperature"] == 6.0]
 COSTS = rows_of("tab08")
-EVERY_FEW = [
-    json.loads(line) for line in (ROOT / "results/few.jsonl").read_text(encoding="utf-8").splitlines()
-]
+EVERY_FEW = [row for row in lines_of("few") if row["data"] == "cifar100"]
+BIRDS_FEW = [row for row in lines_of("few") if row["data"] == "cub200"]
+# Of every teacher of birds on every task, all images, one seed.
+BIRDS = [row for row in lines_of("fig07") if row["data"] == "cub200"]
+DOMAINS = lines_of("fig10")
 FEW = [row for row in EVERY_FEW if row.get("recipe", "plain") == "plain" and row["per_class"] == 25]
 PATIENT_FEW = [row for row in EVERY_FEW if row.get("recipe") == "patient" and row["per_class"] == 25]
 PATIENT_TEN = [row for row in EVERY_FEW if row.get("recipe") == "patient" and row["per_class"] == 10]
@@ -151,3 +157,29 @@ def counted(recipe: str, method: str, count: int) -> float:
     """Percent with so many images a class, in the benchmark of how many labels are few."""
     rows = [row for row in COUNTS if (row["recipe"], row["count"]) == (recipe, count)]
     return 100 * mean(row["accuracies"][method] for row in rows)
+
+
+def of_birds(method: str) -> tuple[float, float]:
+    """Points gained on CUB with ten images a class and the patient recipe, one seed, at 100 and 0 %."""
+    first, second = (gains(method, 10, overlap, rows=BIRDS_FEW) for overlap in (1.0, 0.0))
+    assert len(first) == len(second) == 1
+    return first[0], second[0]
+
+
+def by_share() -> dict[float, list[float]]:
+    """Points that each teacher of birds was worth on each task, by the share of classes that it knows."""
+    alone = {row["task"]: row["accuracy"] for row in BIRDS if row["method"] == "none"}
+    found: dict[float, list[float]] = {}
+    for row in BIRDS:
+        if row["method"] == "sinkhorn":
+            found.setdefault(row["overlap"], []).append(100 * (row["accuracy"] - alone[row["task"]]))
+    return found
+
+
+def of_domains(teacher: str, task: str) -> float:
+    """Points that a domain's teacher was worth on a domain's task, three seeds."""
+    alone = [row["accuracy"] for row in DOMAINS if (row["data"], row["method"]) == (task, "none")]
+    taught = [row["accuracy"] for row in DOMAINS
+              if (row["data"], row["method"], row["teacher_data"]) == (task, "sinkhorn", teacher)]  # fmt: skip
+    assert len(alone) == len(taught) == 3
+    return 100 * (mean(taught) - mean(alone))

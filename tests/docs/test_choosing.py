@@ -13,6 +13,7 @@ from tests.docs.claims import (
     CHOOSING,
     how_many_are_few,
     limits,
+    photographs,
     the_ranking,
     when_it_helps,
 )
@@ -43,6 +44,7 @@ from tests.docs.kept import (
         (WHEN, when_it_helps),
         (WHEN, how_many_are_few),
         (WHEN, the_ranking),
+        (WHEN, photographs),
         (LIMITS, limits),
     ],
     ids=lambda value: getattr(value, "__name__", "page"),
@@ -61,7 +63,8 @@ DEMO = "39.9 % alone, 54.1 % from the letters"  # held against a demo by tests/t
     ("page", "claims", "known"),
     [
         (BODY, CHOOSING, TRIALS + " 0.1"),  # epsilon
-        (re.sub("<!-- counts:begin.*counts:end", "", WHEN), (when_it_helps, how_many_are_few, the_ranking), DEMO),
+        (re.sub("<!-- counts:begin.*counts:end", "", WHEN), (when_it_helps, how_many_are_few, the_ranking, photographs),
+         DEMO),
         (LIMITS, (limits,), TRIALS),
     ],
     ids=["choosing", "when it helps", "limits"],

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 from statistics import fmean
 
 import pytest
 
+from tests.docs.kept import EVERY_FEW as FEW
+from tests.docs.kept import of_birds
 from tests.docs.pages import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-FEW = [json.loads(line) for line in (ROOT / "results/few.jsonl").read_text(encoding="utf-8").splitlines()]
 PLACES = (0, 2, 5)  # all, 60 % and none of the classes shared, among the columns from 100 to 0 %
 
 
@@ -60,6 +60,12 @@ def test_the_mean_gain_with_all_images() -> None:
     assert f"With many it gained {fmean(gains):.1f} points on average over six overlaps" in " ".join(
         README.split()
     )
+
+
+def test_photographs() -> None:
+    same, other = of_birds("sinkhorn+probe")
+    told = f"gained {same:.1f} points with the same classes and {other:.1f} with none."
+    assert told in " ".join(README.split())
 
 
 def test_accuracies() -> None:

@@ -189,6 +189,16 @@ def test_teachers_are_trained_once_and_kept(lab):
     assert not kept.training
 
 
+def test_a_student_that_is_kept_is_trained_again_where_it_is_gone(lab):
+    (job,) = jobs("kd", keep=True)
+    assert Runner(lab).run([job]) == 0
+    assert list(done(lab, [job])) == [job]
+    lab.student_path(job).unlink()
+    assert not done(lab, [job])
+    assert Runner(lab).run([job]) == 0
+    assert len(rows(lab)) == 2
+
+
 def test_teachers_can_be_trained_ahead_of_students(lab):
     (job,) = jobs("kd")
     assert Runner(lab, budget=0).teachers([job]) == 1
