@@ -50,7 +50,7 @@ def test_show(cache: Path) -> None:
     shown = call("show")
     assert shown.startswith(f"{cache}: 0.0 MiB\n")
     assert all(f"  {part} " in shown for part in ("features", "heads", "rankings", "students", "scans"))
-    assert "features: 1 entries" in shown
+    assert "features: 1 entry," in shown
     assert "pets" in shown
     assert "kkkkkkkkkkkk" in shown
     about = json.loads(call("show", "--json"))
@@ -81,10 +81,8 @@ def test_clear_leaves_nothing_but_what_is_not_the_caches(cache: Path) -> None:
 def test_clear_leaves_what_another_process_is_at(cache: Path) -> None:
     fill(cache, "students/abc/run/log.jsonl", "students/def/logits.npy", "heads/.a.npz.0123abcd.part")
     with FileLock(cache / "students" / "abc.lock"), FeatureCache().lock("busy"):
-        assert (
-            call("clear")
-            == "cleared 1 entries: 1 of students\nleft 1 students that another process is training\n"
-        )
+        told = "cleared 1 entry: 1 of students\nleft 1 student that another process is training\n"
+        assert call("clear") == told
         assert (cache / "features" / ".locks" / "busy.lock").exists()
     assert (cache / "heads" / ".a.npz.0123abcd.part").exists()
     assert [path.name for path in (cache / "students").iterdir() if path.is_dir()] == ["abc"]

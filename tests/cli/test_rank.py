@@ -64,7 +64,7 @@ def test_a_plain_table_in_a_pipe_with_reasons_at_the_end(folders, call):
     lines = [line for line in out.splitlines() if "│" in line]
     assert [line.split("│")[2].strip() for line in lines] == ["same", "random", "broken"]
     assert "\x1b" not in out
-    assert "1 of 3 teachers have no rank; the remarks say why" in out
+    assert "1 of 3 teachers has no rank; the remarks say why" in out
     assert "not the file that was added" in " ".join(out.split())
 
 

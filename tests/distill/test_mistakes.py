@@ -176,11 +176,12 @@ def test_a_training_that_fails_before_its_first_record_leaves_the_folder_free(tm
     assert train(vector_task(), **call).path == tmp_path / "run"
 
 
-def test_a_broken_line_of_the_log_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize("line", [b"{broken", b'{"a": "\xff"}'], ids=["no JSON", "no UTF-8"])
+def test_a_broken_line_of_the_log_is_told(tmp_path: Path, line: bytes) -> None:
     call = {"student": "mlp-4", "out": tmp_path / "run", "epochs": 2}
     train(vector_task(), **call)
     log = tmp_path / "run/log.jsonl"
-    log.write_text("{broken\n" + log.read_text().split("\n", 1)[1])
+    log.write_bytes(line + b"\n" + log.read_bytes().split(b"\n", 1)[1])
     with pytest.raises(PreceptorError, match=r"log.jsonl is not valid JSON .*; restore it or train again"):
         train(vector_task(), resume=True, **call)
 

@@ -27,6 +27,7 @@ def test_the_folder_is_a_run_that_was_judged_by_the_test_split(zoo, tmp_path, re
     }
     result = run(zoo, task, rank_options={"teachers": teachers}, **call)
     assert (result.teacher is None) == (teachers == ["other"])
+    assert result.verdict[0].startswith("ranked 1 teacher by ")
     trial = next(one for one in result.trials if one.teacher == result.teacher)
     assert trial.validation_accuracy != result.accuracy, "so that they can be told apart"
     stored, config = (json.loads((folder / name).read_text()) for name in ("result.json", "config.json"))

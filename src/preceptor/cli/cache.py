@@ -9,6 +9,7 @@ import typer
 
 from preceptor.cli.console import emit_json, say, show_table
 from preceptor.cli.options import AsJson
+from preceptor.wording import counted
 
 cache_app = typer.Typer(no_args_is_help=True, help="Look at or clear the cache.")
 
@@ -38,7 +39,8 @@ def show(as_json: AsJson = False) -> None:
     for name, part in parts.items():
         say(f"  {name:<8} {part.bytes / 2**20:8.1f} MiB  {PARTS[name]}")
     kept = sum(entry.size for entry in entries) / 2**20
-    say(f"features: {len(entries)} entries, {kept:.1f} MiB of at most {cache.limit / 2**20:.0f} MiB")
+    held = counted(len(entries), "entry", "entries")
+    say(f"features: {held}, {kept:.1f} MiB of at most {cache.limit / 2**20:.0f} MiB")
     if entries:
         from rich.table import Table
 
@@ -68,6 +70,6 @@ def clear(as_json: AsJson = False) -> None:
         emit_json({"cleared": count, "parts": done.parts, "in_use": done.in_use})
         return
     named = ", ".join(f"{gone} of {name}" for name, gone in done.parts.items() if gone)
-    say(f"cleared {count} entries" + (f": {named}" if named else ""))
+    say(f"cleared {counted(count, 'entry', 'entries')}" + (f": {named}" if named else ""))
     if done.in_use:
-        say(f"left {done.in_use} students that another process is training")
+        say(f"left {counted(done.in_use, 'student')} that another process is training")

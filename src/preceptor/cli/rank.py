@@ -16,6 +16,7 @@ from preceptor.cli.options import AsJson, TrustCode
 from preceptor.cli.task import Classes, OnBadImage, Window, read_task
 from preceptor.core import PreceptorError
 from preceptor.files import check_can_write, local_path, write_atomically
+from preceptor.wording import counted
 
 if TYPE_CHECKING:
     from preceptor.core import Ranking, RankingRow
@@ -159,7 +160,7 @@ def _watch(
             # Only what is on the screen is kept and sorted: the cost of a row does not grow with the zoo.
             shown = sort_rows([*shown, row], by or columns[0])[:LIVE_ROWS]
             table = ranking_tables(shown, columns, by=by or columns[0], width=terminal_width())[0]
-            table.title = f"{next(done)} of {total} teachers"
+            table.title = f"{next(done)} of {counted(total, 'teacher')}"
             live.update(table)
 
         yield on_row

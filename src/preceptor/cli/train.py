@@ -11,6 +11,7 @@ from preceptor.cli.console import emit_json, first_process, say, to_stderr
 from preceptor.cli.options import AsJson, TrustCode, parse_options
 from preceptor.cli.task import Classes, OnBadImage, Unlabelled, Window, read_more, read_task
 from preceptor.core import PreceptorError
+from preceptor.wording import counted
 
 if TYPE_CHECKING:
     from preceptor.distill.result import Result
@@ -257,7 +258,7 @@ def _show(result: Result, as_json: bool, more: dict[str, Any]) -> None:
         path = None if result.path is None else str(result.path)
         emit_json({"run": path, "method": result.config["method"], **result.to_json(), **more})
         return
-    epochs = "1 epoch" if len(result.history) == 1 else f"{len(result.history)} epochs"
+    epochs = counted(len(result.history), "epoch")
     say(f"test accuracy {100 * result.accuracy:.2f} % after {epochs}, {result.seconds:.1f} s")
     for note in result.notes:
         say(note)

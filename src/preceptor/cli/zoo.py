@@ -12,7 +12,7 @@ from preceptor.cli.options import AsJson, TrustCode
 from preceptor.cli.task import OnBadImage, read_task
 from preceptor.cli.zoo_options import parse_preprocessing, read_classes
 from preceptor.core import PreceptorError
-from preceptor.wording import listed, with_comma_quoted
+from preceptor.wording import counted, listed, with_comma_quoted
 
 if TYPE_CHECKING:
     from preceptor.zoo import Card, Zoo
@@ -111,7 +111,8 @@ def add(
         emit_json(card.model_dump(mode="json"))
         return
     say(
-        f"added {card.name}: {len(card.classes)} classes, {card.feature_size} features, "
+        f"added {card.name}: {counted(len(card.classes), 'class', 'classes')}, "
+        f"{counted(card.feature_size, 'feature')}, "
         f"head {card.head.path!r}, centres from {_centers(card)}" + ("" if card.trained else ", untrained")
     )
 

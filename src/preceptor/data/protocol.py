@@ -9,6 +9,7 @@ from collections.abc import Collection, Hashable
 from typing import NamedTuple
 
 from preceptor.core import PreceptorError
+from preceptor.wording import counted
 
 
 class Window(NamedTuple):
@@ -53,7 +54,9 @@ def window_classes(num_classes: int, window: Window) -> tuple[int, ...]:
     """The classes that one window covers."""
     start, size, seed = window
     if size < 2:
-        raise PreceptorError(f"a window of {size} classes is no task; use a size of 2 or more")
+        raise PreceptorError(
+            f"a window of {counted(size, 'class', 'classes')} is no task; use a size of 2 or more"
+        )
     if start < 0 or start + size > num_classes:
         raise PreceptorError(
             f"window {start}:{size} ends at class {start + size} but there are only {num_classes} classes; "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -17,6 +17,8 @@ LOCK = ".lock"
 @contextmanager
 def claimed(folder: Path, first: str) -> Iterator[None]:
     """Make the folder of a run, and keep others out of it until the block ends or this process dies.
+
+    The lock file stays: who had opened it before it was removed would hold a lock that nobody else sees.
 
     Args:
         folder: Where the run lies or is going to lie.
@@ -37,6 +39,4 @@ def claimed(folder: Path, first: str) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(OSError):  # Windows removes no open file, but this one when it is released
-            (folder / LOCK).unlink()
         lock.release()

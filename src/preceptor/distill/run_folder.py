@@ -189,7 +189,7 @@ class RunFolder:
         """The log's records; a last line cut short by a kill is left out."""
         if not self.log_file.exists():
             return []
-        lines = self.log_file.read_text(encoding="utf-8").split("\n")
+        lines = self.log_file.read_bytes().split(b"\n")
         return [parse_object(line, self.log_file) for line in lines[:-1]]
 
     def save_checkpoint(self, checkpoint: Checkpoint) -> None:

@@ -37,7 +37,7 @@ from preceptor.distill.start import seen_by, start_from
 from preceptor.distill.step import TrainingStep
 from preceptor.distill.sync_norm import Synchronised, synchronise
 from preceptor.distill.teacher_side import GivenTeacher, TeacherSide, check_cacheable
-from preceptor.wording import listed
+from preceptor.wording import counted, listed
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -149,7 +149,7 @@ class Session:
         batch = min(recipe.batch_size, count)
         if batch % processes:
             raise PreceptorError(
-                f"a batch of {batch} samples cannot be dealt out evenly to {processes} processes; "
+                f"a batch of {counted(batch, 'sample')} cannot be dealt out evenly to {processes} processes; "
                 "choose a batch size that they divide"
             )
 
@@ -292,7 +292,7 @@ class Session:
         if not self.settings.recipe.patience:
             return []
         best = f"the weights are those of epoch {loop.best_epoch + 1}, best on the validation split"
-        return [f"{best} ({100 * loop.best_accuracy:.1f} %), after {loop.epoch} epochs"]
+        return [f"{best} ({100 * loop.best_accuracy:.1f} %), after {counted(loop.epoch, 'epoch')}"]
 
     def finish(self, result: Result) -> None:
         """Write result.json, the last file."""

@@ -17,6 +17,7 @@ from preceptor.distill.inputs import InputSpec, Normalise
 from preceptor.distill.losses import Method
 from preceptor.distill.recipe import Recipe
 from preceptor.distill.result import Result
+from preceptor.wording import counted
 from preceptor.zoo import Preprocessing, load_teacher
 
 TeacherLike = nn.Module | str | os.PathLike[str] | Result
@@ -133,7 +134,7 @@ class TeacherSide:
             return tuple(f"teacher class {number}" for number in range(count))
         if len(names) != count:
             raise PreceptorError(
-                f"the teacher has {count} logits and {len(names)} class names came; give one each"
+                f"the teacher has {counted(count, 'logit')} and {counted(len(names), 'class name')} came; give one each"
             )
         return names
 

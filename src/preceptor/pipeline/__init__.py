@@ -13,12 +13,11 @@ from preceptor.data import Split, Task
 from preceptor.defaults import own_defaults
 from preceptor.distill.claim import claimed
 from preceptor.distill.devices import plain_seed, resolve_device
-from preceptor.distill.evaluate import Evaluation
 from preceptor.distill.run_folder import RunFolder
 from preceptor.distill.saved_run import score_run
 from preceptor.files import local_path, write_atomically
 from preceptor.metrics import DEFAULT_METRICS
-from preceptor.pipeline.kept import put_on_top
+from preceptor.pipeline.kept import Kept, put_on_top
 from preceptor.pipeline.plan import Plan
 from preceptor.pipeline.result import PipelineResult
 from preceptor.pipeline.trials import PATIENT, PLAIN, Attempt, Trial
@@ -107,12 +106,7 @@ def run(
         _check_free(folder, resume)
         _said(notify, plan.told)
 
-        ranking = rank(zoo, task, metrics, **asked)  # Alg. 1, line 1
-        leaders = _leaders(ranking, top)
-        plan.check_leaders(zoo, leaders, ranking)
-        # With it the run has begun: what was refused up to here leaves the folder free.
-        if not (folder / RANKING).exists():
-            write_atomically(folder / RANKING, ranking.to_json().encode())
+        ranking, leaders = _begin_by_ranking(zoo, plan, metrics, asked, top, folder)  # Alg. 1, line 1
         verdict = _said(notify, [ranked_sentence(ranking, leaders)])
         verdict += _said(
             notify, no_better_than_nothing(zoo, task, ranking, leaders, asked["device"], trust_code)
@@ -120,25 +114,18 @@ def run(
 
         alone = _train_alone(plan, folder, notify)
         verdict += _said(notify, better_alone(alone))
-        plain = _best(alone)
         attempts = plan.taught(zoo, leaders, trust_code)  # line 2
-        trials = (plain, *_distil(attempts, plan, folder, notify))  # line 3
+        trials = (_best(alone), *_distil(attempts, plan, folder, notify))  # line 3
 
-        kept = _best(trials)
-        last = _last_trainings((kept, plain), attempts, plan, folder, notify)
-        # One that goes on keeps its first ranking until no student has refused other settings.
-        write_atomically(folder / RANKING, ranking.to_json().encode())
-        tested = {name: score_run(one.path, task, device) for name, one in last.items()}
-        found, without = (tested[one.path.name] for one in (kept, plain))
-        verdict += _said(notify, outcome(kept, trials, found.accuracy, without.accuracy, plan.refit))
+        kept = _keep_one(trials, attempts, ranking, plan, folder, notify)
+        verdict += _said(notify, outcome(kept, trials, plan.refit))
         result = PipelineResult(
-            model=last[kept.path.name].result.model, teacher=kept.teacher, method=kept.method, ranking=ranking,
-            trials=trials, verdict=tuple(verdict), path=folder, **_on_test_split(task.classes, found, without),
+            model=kept.last.result.model, teacher=kept.trial.teacher, method=kept.trial.method, ranking=ranking,
+            trials=trials, verdict=tuple(verdict), path=folder, **kept.on_test_split(task.classes),
             config={"zoo": zoo.url, "top": top, "validation": validation, **plan.to_json(),
                     "plain": {one.path.name: one.validation_accuracy for one in alone}},
         )  # fmt: skip
-        baseline = None if kept is plain else without.accuracy
-        put_on_top(folder, kept, last[kept.path.name], found, baseline, task)
+        put_on_top(folder, kept, task)
         _tell(result, task, report)
         return result
 
@@ -158,6 +145,19 @@ def _check_free(folder: Path, resume: bool) -> None:
         f"{folder} already holds a ranking, which a run replaces at its end; pass resume=True (--resume) to let it, "
         "or choose another folder"
     )
+
+
+def _begin_by_ranking(
+    zoo: Zoo, plan: Plan, metrics: Sequence[str], asked: Mapping[str, Any], top: int, folder: Path
+) -> tuple[Ranking, list[str]]:
+    """Rank the zoo and find the leaders; with the ranking's file the run has begun."""
+    ranking = rank(zoo, plan.task, metrics, **asked)
+    leaders = _leaders(ranking, top)
+    plan.check_leaders(zoo, leaders, ranking)
+    # What was refused up to here leaves the folder free.
+    if not (folder / RANKING).exists():
+        write_atomically(folder / RANKING, ranking.to_json().encode())
+    return ranking, leaders
 
 
 def _leaders(ranking: Ranking, top: int) -> list[str]:
@@ -192,6 +192,23 @@ def _best(trials: Sequence[Trial]) -> Trial:
     return max(trials, key=lambda one: one.validation_accuracy)
 
 
+def _keep_one(
+    trials: Sequence[Trial],
+    taught: Sequence[Attempt],
+    ranking: Ranking,
+    plan: Plan,
+    folder: Path,
+    notify: Callable[[str], None],
+) -> Kept:
+    """Choose by validation data between the plain student, the first, and the others; then look at the test split."""
+    best, plain = _best(trials), trials[0]
+    last = _last_trainings((best, plain), taught, plan, folder, notify)
+    # One that goes on keeps its first ranking until no student has refused other settings.
+    write_atomically(folder / RANKING, ranking.to_json().encode())
+    tested = {name: score_run(one.path, plan.task, plan.shared["device"]) for name, one in last.items()}
+    return Kept(best, last[best.path.name], tested[best.path.name], tested[plain.path.name])
+
+
 def _last_trainings(
     trials: Sequence[Trial],
     taught: Sequence[Attempt],
@@ -211,16 +228,6 @@ def _last_trainings(
         )
         for one in (*taught, *plan.alone(plan.task))
         if one.folder in found
-    }
-
-
-def _on_test_split(classes: Sequence[str], kept: Evaluation, plain: Evaluation) -> dict[str, Any]:
-    """How the kept student and the plain one end, by the names that the result has for it."""
-    return {
-        "accuracy": kept.accuracy,
-        "baseline_accuracy": plain.accuracy,
-        "per_class_accuracy": dict(zip(classes, kept.per_class_accuracy, strict=True)),
-        "baseline_per_class_accuracy": dict(zip(classes, plain.per_class_accuracy, strict=True)),
     }
 
 

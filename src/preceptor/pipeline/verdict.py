@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 from preceptor.core import Ranking
 from preceptor.data import Task
+from preceptor.pipeline.kept import Kept
 from preceptor.pipeline.trials import Trial
 from preceptor.rank.reference import untrained_score
+from preceptor.wording import counted
 from preceptor.zoo import Zoo
 
 MARGIN = 0.02  # of the score by chance: so far above it a useless teacher may come
@@ -19,7 +21,7 @@ def ranked_sentence(ranking: Ranking, leaders: Sequence[str]) -> str:
     ranked = sum(row.rank is not None for row in ranking.rows)
     failed = len(ranking.rows) - ranked
     aside = f" ({failed} could not be assessed)" if failed else ""
-    return f"ranked {ranked} teachers by {ranking.metric}{aside}; first: {', '.join(leaders)}"
+    return f"ranked {counted(ranked, 'teacher')} by {ranking.metric}{aside}; first: {', '.join(leaders)}"
 
 
 def no_better_than_nothing(
@@ -58,21 +60,19 @@ def better_alone(plain: Sequence[Trial]) -> list[str]:
     ]
 
 
-def outcome(kept: Trial, trials: Sequence[Trial], accuracy: float, baseline: float, refit: bool) -> list[str]:
+def outcome(kept: Kept, trials: Sequence[Trial], refit: bool) -> list[str]:
     """Which student is kept, and what it gained over the plain one, the first of `trials`.
 
     Args:
         kept: The best of the trials.
         trials: All of them.
-        accuracy: Of the kept student on the test split.
-        baseline: Of the plain one there.
         refit: Whether both were trained once more on all labels.
     """
     plain = trials[0]
     best = max(trials[1:], key=lambda trial: trial.validation_accuracy)
     gap = 100 * (best.validation_accuracy - plain.validation_accuracy)
-    ours, alone = 100 * accuracy, 100 * baseline
-    if kept.teacher is None:
+    ours, alone = 100 * kept.found.accuracy, 100 * kept.plain.accuracy
+    if kept.trial.teacher is None:
         again = "trained once more on all labels it" if refit else "it"
         helped, ends = ("was better", "level with") if gap == 0 else ("helped", f"{-gap:.1f} points below")
         return [
@@ -81,8 +81,8 @@ def outcome(kept: Trial, trials: Sequence[Trial], accuracy: float, baseline: flo
         ]
     again = "both trained once more on all labels, " if refit else ""
     sentences = [
-        f"kept the student of {_named(kept, trials)}: {gap:+.1f} points on validation data against the plain student; "
-        f"{again}on the test split {ours:.1f} % against {alone:.1f} %, one seed each"
+        f"kept the student of {_named(kept.trial, trials)}: {gap:+.1f} points on validation data against the plain "
+        f"student; {again}on the test split {ours:.1f} % against {alone:.1f} %, one seed each"
     ]
     if ours < alone:
         sentences.append(

@@ -24,6 +24,7 @@ from preceptor.distill.train import train
 from preceptor.files import write_atomically
 from preceptor.models import build
 from preceptor.rank.journal import digest, teacher_hash
+from preceptor.wording import counted
 from preceptor.zoo import Preprocessing, Teacher
 
 SINGLE, EXACT = "sinkhorn-single", "sinkhorn-exact"
@@ -64,12 +65,12 @@ def costs(metrics: tuple[str, ...], student: Student | None, task: Task, teacher
         what = (
             "one plain student"
             if metric == SINGLE
-            else f"one distilled student for each of {teachers} teachers"
+            else f"one distilled student for each of {counted(teachers, 'teacher')}"
         )
         passes = runs * epochs * len(task.train)
         sentences.append(
-            f"{metric} trains {what}: {student.arch}, {epochs} epochs each, {passes:,} passes of a sample "
-            "forward and back in all; what is finished is kept"
+            f"{metric} trains {what}: {student.arch}, {counted(epochs, 'epoch')} each, {passes:,} passes of a "
+            "sample forward and back in all; what is finished is kept"
         )
     return sentences
 

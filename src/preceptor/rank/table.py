@@ -9,7 +9,7 @@ from itertools import combinations
 
 from preceptor.core import Ranking, RankingRow
 from preceptor.metrics.quality import spearman
-from preceptor.wording import with_comma_quoted
+from preceptor.wording import counted, with_comma_quoted
 
 
 def sort_rows(rows: Iterable[RankingRow], by: str) -> tuple[RankingRow, ...]:
@@ -72,5 +72,7 @@ def summary(ranking: Ranking) -> list[str]:
         lines.append(f"agreement with {ranking.metric} (Spearman): {pairs}")
     missing = sum(row.rank is None for row in ranking.rows)
     if missing:
-        lines.append(f"{missing} of {len(ranking.rows)} teachers have no rank; the remarks say why")
+        verb = "has" if missing == 1 else "have"
+        every = counted(len(ranking.rows), "teacher")
+        lines.append(f"{missing} of {every} {verb} no rank; the remarks say why")
     return lines

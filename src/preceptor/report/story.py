@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from preceptor.core import PreceptorError, Ranking
-from preceptor.distill.run_folder import parse_object
+from preceptor.distill.run_folder import RunFolder, parse_object
 from preceptor.files import local_path
 from preceptor.report.samples import Example, examples, thumbnails
 from preceptor.wording import listed
@@ -205,10 +205,8 @@ def _label(folder: Path) -> str:
 
 
 def _run(folder: Path, name: str) -> Run:
-    log = folder / "log.jsonl"
-    lines = log.read_bytes().split(b"\n")[:-1] if log.exists() else []  # a kill may cut the last
-    records = [parse_object(line, log) for line in lines]
-    return Run(name, _config(folder), _json(folder / "result.json"), records, folder)
+    files = RunFolder(folder)
+    return Run(name, _config(folder), files.read_result(), files.read_log(), folder)
 
 
 def _spent(run: Run | None) -> dict[str, Any]:

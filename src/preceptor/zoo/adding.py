@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from preceptor.core import PreceptorError
 from preceptor.defaults import own_defaults
 from preceptor.devices import resolve_device
+from preceptor.wording import counted
 from preceptor.zoo.card import (
     CENTERS_FILE,
     CHECK_FILE,
@@ -79,8 +80,8 @@ def prepare(
     outputs, expected = network.weight.shape[0], len(candidate.classes)
     if outputs != expected:
         raise PreceptorError(
-            f"{request.text} has {outputs} outputs and {expected} class names came; give one name for "
-            "each output"
+            f"{request.text} has {counted(outputs, 'output')} and {counted(expected, 'class name')} came; give one "
+            "name for each output"
         )
     centers, source = (centers, "stored") if centers is not None else (candidate.centers, "stored")
     files = _files(candidate, network)

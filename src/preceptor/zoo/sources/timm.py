@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from preceptor.core import PreceptorError
-from preceptor.wording import hint
+from preceptor.wording import counted, hint
 from preceptor.zoo.card import Card, Preprocessing
 from preceptor.zoo.sources.candidate import Candidate, Request, need_classes, offline
 from preceptor.zoo.sources.imagenet import imagenet_classes
@@ -32,9 +32,8 @@ def fetch(request: Request) -> Candidate:
     classes = need_classes(request, known, f"a weights file for {request.text} does not name its classes")
     if published and config.num_classes != len(classes):
         raise PreceptorError(
-            f"{request.text} was published with {config.num_classes} classes and {len(classes)} names "
-            "came: a head "
-            "for other classes would be random; give --weights FILE with the weights for them"
+            f"{request.text} was published with {config.num_classes} classes and {counted(len(classes), 'name')} came: "
+            "a head for other classes would be random; give --weights FILE with the weights for them"
         )
     options = _options(config, len(classes), request.preprocessing)
     network = _build(request.reference, options)

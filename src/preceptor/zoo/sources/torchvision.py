@@ -10,7 +10,7 @@ import torchvision
 from torch import nn
 
 from preceptor.core import PreceptorError
-from preceptor.wording import hint
+from preceptor.wording import counted, hint
 from preceptor.zoo.card import Card, Preprocessing
 from preceptor.zoo.sources.candidate import Candidate, Request, need_classes, offline
 from preceptor.zoo.weights import load_strictly, read_state_dict
@@ -29,9 +29,8 @@ def fetch(request: Request) -> Candidate:
     classes = need_classes(request, known, f"weights file {_file_name(request)} does not name its classes")
     if request.weights is None and not request.untrained and len(classes) != len(known or ()):
         raise PreceptorError(
-            f"{request.text} was published with {len(known or ())} classes and {len(classes)} names "
-            "came: a head "
-            "for other classes would be random; give --weights FILE with the weights for them"
+            f"{request.text} was published with {len(known or ())} classes and {counted(len(classes), 'name')} came: "
+            "a head for other classes would be random; give --weights FILE with the weights for them"
         )
     options = {"num_classes": len(classes)}
     network = _build(name, options)
