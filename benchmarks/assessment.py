@@ -1,10 +1,11 @@
 """Metrics against what students reached in the end, where labels are few: a zoo of characters.
 
 Thirteen teachers of eleven alphabets, from 10 to 52 classes, of two sizes, one of them hardly trained; five tasks with
-20 noisy images a class. The truth is the accuracy of students distilled from each teacher by `sinkhorn` as it is by
-default, the mean of two; metrics see the 20 images. Writes a table of docs/metrics.md.
+20 noisy images a class. The truth is the accuracy of students distilled from each teacher, the mean of two: by
+`sinkhorn` in a short training, and by `sinkhorn+probe` with `--recipe patient`, which `run` tries where labels are few.
+Metrics see the 20 images. Writes a table of docs/metrics.md.
 
-    python benchmarks/assessment.py --work FOLDER             # about half an hour of one core
+    python benchmarks/assessment.py --work FOLDER             # about two hours of one core
     python benchmarks/assessment.py --work FOLDER --quick     # keeps nothing
     python benchmarks/assessment.py --render                  # the table from the kept numbers
 
@@ -15,19 +16,20 @@ draws.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from common import ROOT, kept, show, write_section
-from draws import school
+from draws import arguments, in_processes, school
 from experiments.assessments import judges, mean_agreement
 
 from preceptor.data import Task
 from preceptor.demo import Settings
+from preceptor.distill.train import train
 from preceptor.files import write_atomically
 from preceptor.zoo import Zoo
 from preceptor.zoo.features import extract
@@ -36,6 +38,8 @@ SETTINGS = Settings()
 TASKS = ("digits", "upper-A-M", "lower-n-z", "hex", "greek")
 SEEDS = (0, 1)
 LARGE, SMALL = "cnn-16", "cnn-8"
+WAYS = SHORT, LONG = "sinkhorn", "sinkhorn+probe"  # of distilling; the second with patience
+Cell = tuple[str, str, str | None, int]  # way, task, teacher, seed
 TEACHERS: dict[str, tuple[str, str, int]] = {  # alphabets, architecture, epochs
     **{name: (name, LARGE, SETTINGS.teacher_epochs) for name in (
         "digits", "hex", "upper", "lower", "letters", "greek", "upper-A-M", "lower-n-z")},
@@ -71,17 +75,31 @@ def target(name: str, seed: int) -> Task:
                 f"&noise={SETTINGS.noise}&seed={seed}")  # fmt: skip
 
 
-def truth(zoo: Zoo, name: str, teacher: str | None, seed: int, epochs: int, folder: Path) -> float:
+def student(cell: Cell, quick: bool) -> float:
     """The accuracy of one student."""
-    path = folder / "students.json"
+    way, name, teacher, seed = cell
+    task = target(name, seed)
+    guide = {} if teacher is None else {"method": way, "teacher": teacher}
+    if way == SHORT:
+        return school(task, SMALL, 1 if quick else SETTINGS.student_epochs, seed, **guide).accuracy
+    return train(task, student=SMALL, recipe="patient", seed=seed, device="cpu", progress=False,
+                 evaluate_every=10**6, **guide).accuracy  # fmt: skip
+
+
+def truths(cells: list[Cell], args: argparse.Namespace, folder: Path) -> dict[str, float]:
+    """The accuracies of all students by the names of their cells, those that are kept in the folder included."""
+    path = folder / f"students{'-quick' if args.quick else ''}.json"
     known = json.loads(path.read_text()) if path.exists() else {}
-    key = f"{name}, {teacher}, {seed}, {epochs}"
-    if key not in known:
-        guide = {} if teacher is None else {"method": "sinkhorn", "teacher": f"{zoo.url}/{teacher}"}
-        known[key] = school(target(name, seed), SMALL, epochs, seed, **guide).accuracy
+    for cell, accuracy in in_processes(student, [cell for cell in cells if _name(cell) not in known], args):
+        known[_name(cell)] = accuracy
         write_atomically(path, json.dumps(known).encode())
-        print(f"{key}: {known[key]:.1%}", flush=True)
-    return known[key]
+        print(f"{_name(cell)}: {accuracy:.1%}", flush=True)
+    return known
+
+
+def _name(cell: Cell) -> str:
+    way, task, teacher, seed = cell
+    return f"{way}, {task}, {teacher and Path(teacher).name}, {seed}"
 
 
 def scores_of(zoo: Zoo, name: str, teacher: str) -> dict[str, float]:
@@ -96,66 +114,73 @@ def scores_of(zoo: Zoo, name: str, teacher: str) -> dict[str, float]:
 
 
 def table_of(data: dict[str, Any]) -> str:
-    """Metrics by their mean correlation."""
-    truth = data["accuracies"]
+    """Metrics by their mean correlation with the first truth."""
+    metrics = [
+        m for m, by_task in data["scores"].items() if all(np.isfinite(v).all() for v in by_task.values())
+    ]
     found = {
-        metric: mean_agreement((scores[task], truth[task]) for task in truth)
-        for metric, scores in data["scores"].items()
-        if all(np.isfinite(scores[task]).all() for task in truth)
+        (way, metric): mean_agreement((data["scores"][metric][task], values[task]) for task in values)
+        for way, values in data["accuracies"].items()
+        for metric in metrics
     }
     words = ("Pearson", "Spearman", "tau", "regret")
-    lines = ["| metric | " + " | ".join(words) + " |", "|---|" + "---:|" * len(words)]
-    for name in sorted(found, key=lambda m: -found[m]["pearson"]):
-        lines.append(
-            f"| `{name}` | " + " | ".join(f"{found[name][word.lower()]:.2f}" for word in words) + " |"
-        )
-    blind = np.mean([100 * (max(a) - float(np.mean(a))) for a in data["accuracies"].values()])
+    lines = [
+        "| metric | " + " | ".join(f"`{SHORT}`: {words[0]}" if word == words[0] else word for word in words)
+        + " | " + " | ".join(f"`{LONG}`: {words[0]}" if word == words[0] else word for word in words) + " |",
+        "|---|" + "---:|" * 2 * len(words),
+    ]  # fmt: skip
+    for name in sorted(metrics, key=lambda m: -found[SHORT, m]["pearson"]):
+        cells = [f"{found[way, name][word.lower()]:.2f}" for way in WAYS for word in words]
+        lines.append(f"| `{name}` | " + " | ".join(cells) + " |")
+    short, long = (
+        np.mean([100 * (max(values) - float(np.mean(values))) for values in data["accuracies"][way].values()])
+        for way in WAYS
+    )
     lines.append(
-        f"\n{len(data['teachers'])} teachers of characters, {len(data['accuracies'])} tasks with "
-        f"{SETTINGS.per_class} images a class, two students for each pair, distilled by `sinkhorn`. Means over the "
-        "tasks of Pearson's, Spearman's and Kendall's (weighted) correlation, and the regret of the first place "
-        f"in points; a teacher drawn blindly has {blind:.1f}. `confidence`, minus the entropy of the teacher's "
-        "predictions, looks at no label: a reference, not a metric."
+        f"\n{len(data['teachers'])} teachers of characters, {len(data['accuracies'][SHORT])} tasks with "
+        f"{SETTINGS.per_class} images a class, two students for each pair: distilled by `{SHORT}` in a short training, "
+        f"and by `{LONG}` with `--recipe patient`. Means over the tasks of Pearson's, Spearman's and Kendall's "
+        "(weighted) correlation, and the regret of the first place in points; a teacher drawn blindly has "
+        f"{short:.1f} and {long:.1f}. `confidence`, minus the entropy of the teacher's predictions, looks at no label: "
+        "a reference, not a metric."
     )
     return "\n".join(lines)
 
 
-def measure(folder: Path, quick: bool) -> dict[str, Any]:
+def measure(folder: Path, args: argparse.Namespace) -> dict[str, Any]:
     """Scores and students of every teacher on every task."""
     names, tasks, seeds = [*TEACHERS], [*TASKS], SEEDS
-    if quick:
+    if args.quick:
         names, tasks, seeds = names[:3], tasks[:1], SEEDS[:1]
-    epochs = 1 if quick else SETTINGS.student_epochs
     zoo = zoo_of(folder, names)
     found = {task: [scores_of(zoo, task, name) for name in names] for task in tasks}
-    accuracies = {
-        task: [float(np.mean([truth(zoo, task, n, s, epochs, folder) for s in seeds])) for n in names]
-        for task in tasks
+    urls = [*(f"{zoo.url}/{name}" for name in names), None]
+    cells = list(itertools.product(reversed(WAYS), tasks, urls, seeds))  # the long ones first
+    known = truths(cells, args, folder)
+
+    def mean(way: str, task: str, url: str | None) -> float:
+        return float(np.mean([known[_name((way, task, url, seed))] for seed in seeds]))
+
+    return {
+        "teachers": names,
+        "scores": {m: {task: [row[m] for row in found[task]] for task in tasks} for m in found[tasks[0]][0]},
+        "accuracies": {w: {t: [mean(w, t, url) for url in urls[:-1]] for t in tasks} for w in WAYS},
+        "alone": {w: {t: mean(w, t, None) for t in tasks} for w in WAYS},
     }
-    alone = {
-        task: float(np.mean([truth(zoo, task, None, s, epochs, folder) for s in seeds])) for task in tasks
-    }
-    scores = {m: {task: [row[m] for row in found[task]] for task in tasks} for m in found[tasks[0]][0]}
-    return {"teachers": names, "scores": scores, "accuracies": accuracies, "alone": alone}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = arguments(__doc__)
     parser.add_argument("--work", type=Path, help="folder for teachers; one that is thrown away by default")
-    parser.add_argument(
-        "--quick", action="store_true", help="three teachers, one task, one epoch; keeps nothing"
-    )
-    parser.add_argument("--render", action="store_true", help="only write the table from the kept numbers")
     args = parser.parse_args()
     page = ROOT / "docs" / "metrics.md"
     if args.render:
         show("assessment", table_of(kept("assessment")), page=page)
         return
-    torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as passing:
         folder = args.work or Path(passing)
         folder.mkdir(parents=True, exist_ok=True)
-        data = measure(folder, args.quick)
+        data = measure(folder, args)
     print(table_of(data))
     write_section("assessment", table_of(data), data, quick=args.quick, page=page)
 
