@@ -71,6 +71,20 @@ class Book(Rows):
         epochs, teacher_epochs = pairs.most_common(1)[0][0]
         return replace(self.scale, epochs=epochs, teacher_epochs=teacher_epochs)
 
+    def trained_again(self, name: str) -> str:
+        """A remark where teachers of an experiment were trained more than once; its first rows do not say which."""
+        found: dict[tuple, Counter] = {}
+        for row in self.rows(name):
+            if row.get("method") != "none":
+                spec = tuple(
+                    row.get(key) for key in ("teacher", "teacher_data", "teacher_task", "teacher_epochs")
+                )
+                found.setdefault(spec, Counter())[row.get("teacher_weights")] += 1
+        counts = [", ".join(map(str, kinds.values())) for kinds in found.values() if len(kinds) > 1]
+        if not counts:
+            return ""
+        return f"Teachers that were trained anew from the same seed taught some of the rows ({'; '.join(counts)})."
+
     def accuracy(self, jobs: Iterable[Job]) -> Sample:
         """Accuracies of those jobs that have been run and came to an end."""
         rows = [self.row(job) for job in jobs]

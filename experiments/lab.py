@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,6 +90,12 @@ class Lab:
     def path(self, spec: TeacherSpec) -> Path:
         """Where a teacher is kept."""
         return self.work / "teachers" / f"{spec.name}.safetensors"
+
+    def weights_of(self, spec: TeacherSpec) -> str:
+        """A short name of a teacher's very weights: two trainings from one seed need not end in the same."""
+        return self._once(
+            ("weights", spec), lambda: hashlib.sha256(self.path(spec).read_bytes()).hexdigest()[:16]
+        )
 
     def missing(self, specs: Iterable[TeacherSpec]) -> list[TeacherSpec]:
         """Teachers that are still to be trained."""

@@ -194,6 +194,7 @@ class Runner:
         sound = math.isfinite(student.accuracy)
         return {
             **job.identity(), "options": job.settings(), "overlap": self.overlap(job),
+            "teacher_weights": self.lab.weights_of(job.teacher) if job.teacher in teachers_of(job) else None,
             "batch": pack.batch, "batches": pack.scene.seed, "epochs_run": pack.schedule.epochs,
             "mixup": pack.schedule.mixup, "seconds": round(seconds / len(pack.students), 2),
             "diverged": not sound, "accuracy": student.accuracy if sound else None,

@@ -92,6 +92,7 @@ def section(book: Book, folder: Path) -> str:
         "are mixed up, for everybody, and there are three times the steps; `sinkhorn+probe` then has the setting of "
         "`--recipe patient`, and `falling` is the one that it has otherwise. Not in the paper."
     ]
+    parts.append(book.trained_again(NAME))
     for data in COUNTS:
         counts = [*sorted({job.per_class for job in some if job.data == data and job.per_class}), None]
         for task in scale.few(TASKS[data]):

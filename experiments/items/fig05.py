@@ -153,6 +153,7 @@ def section(book: Book, folder: Path) -> str:
         "seed, so windows are not the paper's and columns are to be compared within themselves. "
         "`sinkhorn` is the product's default; where it differs from Sec. 6.1.2, the paper's own setting has a row."
     ]
+    parts.append(book.trained_again(NAME))
     for data in STUDENTS:
         for student in scale.few(STUDENTS[data]):
             some = choose(data=data, student=scale.network(student))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,15 @@ def setting(scale: Scale, data: str, task: int, per_class: int | None = None, se
 def compact_path(lab: Lab, data: str) -> Path:
     """Where the teachers' outputs on a sample of the training images, and the ground truth, are kept."""
     return lab.work / f"fig07-{data}.npz"
+
+
+def compact_files(lab: Lab, name: str) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    """Data, arrays and story of each compact file of which an experiment has no rows yet."""
+    there = {row["data"] for row in results.read(lab.results / f"{name}.jsonl")}
+    for data in ARCHS:
+        if data not in there and compact_path(lab, data).exists():
+            held = np.load(compact_path(lab, data))
+            yield data, held, json.loads(str(held["story"]))
 
 
 def measure(lab: Lab) -> None:

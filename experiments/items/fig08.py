@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -31,16 +30,9 @@ def jobs(scale: Scale) -> list[Job]:
 
 def measure(lab: Lab) -> None:
     """From the compact file of Fig. 7, for its first task; needs no GPU."""
-    path = lab.results / f"{NAME}.jsonl"
-    there = {row["data"] for row in results.read(path)}
-    for data in fig07.ARCHS:
-        place = fig07.compact_path(lab, data)
-        if data in there or not place.exists():
-            continue
-        held = np.load(place)
-        story = json.loads(str(held["story"]))
+    for data, held, story in fig07.compact_files(lab, NAME):
         if all(f"student{k}_logits" in held for k in range(len(story["teachers"]) + 1)):
-            results.append(path, compare(held, story, data))
+            results.append(lab.results / f"{NAME}.jsonl", compare(held, story, data))
         else:
             print(f"fig08 {data}: the students' weights were not at hand when the compact file was written")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -26,14 +25,7 @@ def jobs(scale: Scale) -> list[Job]:
 
 def measure(lab: Lab) -> None:
     """From the compact file of Fig. 7: the first teacher, ten classes of the first task."""
-    path = lab.results / f"{NAME}.jsonl"
-    there = {row["data"] for row in results.read(path)}
-    for data in fig07.ARCHS:
-        place = fig07.compact_path(lab, data)
-        if data in there or not place.exists():
-            continue
-        held = np.load(place)
-        story = json.loads(str(held["story"]))
+    for data, held, story in fig07.compact_files(lab, NAME):
         chosen = story["chosen"][str(story["tasks"][0])]
         if "student0_features" not in held:
             continue
@@ -50,7 +42,7 @@ def measure(lab: Lab) -> None:
             )
             for name, values in features.items()
         }
-        results.append(path, [{
+        results.append(lab.results / f"{NAME}.jsonl", [{
             "data": data, "seed": 0, "names": [story["classes"][chosen[k]] for k in few],
             "labels": [int(np.flatnonzero([chosen[k] == held["labels"][r] for k in few])[0]) for r in rows],
             **{name: np.round(place, 1).tolist() for name, place in points.items()},

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from experiments.book import Book
 from experiments.items import fig05
 from experiments.jobs import SMOKE, distillation
 from experiments.lab import Lab
@@ -253,3 +254,16 @@ def test_done_reads_rows_of_the_jobs_own_experiment(lab):
     assert done(lab, [job]) == {}
     (lab.results / "trial.jsonl").write_text(json.dumps(row) + "\n")
     assert done(lab, [job])[job]["accuracy"] == 0.5
+
+
+def test_rows_say_which_weights_taught(lab):
+    some = jobs("none", "kd")
+    Runner(lab).run(some)
+    alone, taught = rows(lab)
+    assert alone["teacher_weights"] is None
+    assert taught["teacher_weights"] == lab.weights_of(some[1].teacher)
+    assert not Book(lab.results).trained_again("trial")
+    results.append(lab.results / "trial.jsonl", [{**taught, "seed": 1, "teacher_weights": "other"}])
+    assert "anew from the same seed taught some of the rows (1, 1)" in Book(lab.results).trained_again(
+        "trial"
+    )
