@@ -84,13 +84,15 @@ def test_out_keeps_the_ranking(folders, call, tmp_path):
     assert kept.rows[0].name == "same"
 
 
-def test_the_ranking_of_a_finished_run_is_not_replaced(folders, call, tmp_path):
-    for file in ("ranking.json", "pipeline.json"):
-        (tmp_path / file).write_text("{}")
+@pytest.mark.parametrize("of_a_run", ["pipeline.json", "config.json"])
+def test_no_ranking_is_put_into_the_folder_of_a_run(folders, call, tmp_path, of_a_run):
+    (tmp_path / of_a_run).write_text("{}")
     status, _, err = call(*folders, "--out", str(tmp_path))
     assert status == 1
-    assert "holds a finished run, whose ranking.json this would replace; name another folder for --out" in err
-    assert (tmp_path / "ranking.json").read_text() == "{}"
+    assert (
+        "holds a run, which would seem to have begun with this ranking; name another folder for --out" in err
+    )
+    assert not (tmp_path / "ranking.json").exists()
 
 
 def test_top_shows_the_first_and_those_without_a_rank(folders, call):

@@ -6,6 +6,8 @@ import pytest
 
 from preceptor.cli.report import report
 from preceptor.core import Ranking, RankingRow
+from preceptor.distill.train import train
+from tests.pipeline.blobs import blobs
 
 
 @pytest.mark.parametrize(
@@ -31,3 +33,10 @@ def test_the_page_of_a_file_never_replaces_the_file(tmp_path: Path) -> None:
     (tmp_path / "ranking.html").write_text(ranking.to_json())
     report(tmp_path / "ranking.html")
     assert (tmp_path / "ranking.html").read_text() == ranking.to_json()
+
+
+def test_a_page_without_pictures_says_how_to_get_them(tmp_path: Path, capsys) -> None:
+    train(blobs("ab"), student="mlp-8", epochs=1, out=tmp_path, device="cpu", progress=False)
+    report(tmp_path)
+    told = " ".join(capsys.readouterr().out.split())
+    assert "without pictures; --data DATA adds samples and what the student says about them" in told

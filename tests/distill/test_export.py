@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from preceptor.data.split import ListStore
 from preceptor.data.task import Task
 from preceptor.distill import export as module
 from preceptor.distill.export import export
+from preceptor.distill.run_folder import RunFolder
 from preceptor.distill.saved_run import load_run, predict, split_probabilities
 from preceptor.distill.train import train
 from preceptor.zoo import Zoo
@@ -168,6 +170,15 @@ def test_truncated_weights_are_told_in_one_sentence(run: Path, tmp_path: Path) -
         file.truncate(500)
     with pytest.raises(PreceptorError, match=r"model\.safetensors cannot be read .*train again"):
         load_run(tmp_path)
+
+
+def test_a_model_that_may_not_be_read_is_said_to_be_so(run: Path, monkeypatch) -> None:
+    def refuse(self, *rest):
+        raise PermissionError(errno.EACCES, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(PreceptorError, match=r"model.safetensors' cannot be used \(permission denied\)"):
+        RunFolder(run).read_model()
 
 
 @pytest.mark.parametrize("opset", [3, 999])

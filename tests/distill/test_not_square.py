@@ -60,7 +60,7 @@ def test_training_prediction_and_export_see_one_square(tmp_path: Path, read, hei
 
     images, _ = pictures(height, width)
     Image.fromarray(images[0]).save(tmp_path / "a.png")
-    (said,) = predict(tmp_path / "run", [tmp_path / "a.png"])
+    (said,) = predict(tmp_path / "run", tmp_path / "a.png")
     assert export(tmp_path / "run", tmp_path / "a.onnx").input_shape == (3, 24, 24)
     session = onnxruntime.InferenceSession(tmp_path / "a.onnx", providers=["CPUExecutionProvider"])
     (logits,) = session.run(None, {"images": middle(images[0])[None]})

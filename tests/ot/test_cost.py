@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
@@ -160,3 +161,10 @@ def test_mixed_precision_is_promoted():
 def test_wrong_centers_are_named(teacher, student, error, message):
     with pytest.raises(error, match=message):
         cost_matrix(teacher, student)
+
+
+@pytest.mark.parametrize(("name", "value"), [("features", np.zeros((3, 2))), ("labels", [0, 1, 2])])
+def test_arrays_and_lists_are_no_tensors(name, value):
+    call = {"features": torch.zeros(3, 2), "labels": torch.arange(3), "num_classes": 3, name: value}
+    with pytest.raises(TypeError, match=f"{name} of type {type(value).__name__} came; a torch tensor was"):
+        class_centers(**call)

@@ -1,3 +1,4 @@
+import pytest
 import torch
 from torch.testing import assert_close
 
@@ -39,3 +40,11 @@ def test_the_module_holds_cost_and_weight():
     assert_close(module(student, teacher), expected)
     assert list(module.parameters()) == []
     assert repr(module) == "SinkhornLoss(epsilon=0.2, temperature=4.0, weight=10.0)"
+
+
+@pytest.mark.parametrize("name", ["student_logits", "teacher_logits"])
+def test_logits_that_are_no_numbers_are_named_as_the_caller_names_them(name):
+    logits = {"student_logits": torch.zeros(4, 3), "teacher_logits": torch.zeros(4, 2)}
+    logits[name][2, 1] = float("nan")
+    with pytest.raises(ValueError, match=f"{name} has NaN or infinity in row 2; finite values were expected"):
+        sinkhorn_loss(**logits, cost=torch.ones(2, 3))

@@ -22,9 +22,12 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
+@pytest.mark.parametrize("ranked", [False, True])
 @pytest.mark.parametrize("resume", [False, True])
-def test_a_run_of_train_is_not_overwritten(zoo, tmp_path, resume):
+def test_a_run_of_train_is_not_overwritten(zoo, tmp_path, resume, ranked):
     train(blobs("abcd"), student="mlp-8", out=tmp_path, **RECIPE)
+    if ranked:
+        (tmp_path / "ranking.json").write_text(rank(zoo, blobs("abcd"), ["logme"]).to_json())
     before = contents(tmp_path)
     with pytest.raises(
         PreceptorError, match="already holds a run of train or distill; choose another folder"

@@ -6,9 +6,10 @@ from dataclasses import replace
 import pytest
 
 from preceptor import run
+from preceptor.core import PreceptorError
 from preceptor.distill.recipe import RECIPES
 from preceptor.distill.schedules import distill
-from preceptor.pipeline.trials import Attempt, Way, choose_methods, choose_recipe, in_order
+from preceptor.pipeline.trials import Attempt, Way, choose_methods, choose_recipe, further_samples, in_order
 from tests.pipeline.blobs import blobs
 
 
@@ -22,6 +23,17 @@ def test_the_recipe_goes_by_the_number_of_labels(per_class, recipe, options, exp
     assert chosen == expected
     assert bool(told) == (chosen == "patient")
     assert all(f"{per_class} training vectors a class are few" in sentence for sentence in told)
+
+
+def test_one_label_a_class_is_told_in_the_singular():
+    (told,), _ = choose_recipe(None, blobs("ab", per_class=1), {})
+    assert told.startswith("1 training vector a class is few: ")
+
+
+def test_a_single_unlabelled_sample_that_judges_is_told_in_the_singular():
+    held, way = blobs("ab").train.select([0]), Way.of("kd", "small", {}, "mlp-8", blobs("ab"))
+    with pytest.raises(PreceptorError, match=r"^the only unlabelled sample is among those held out"):
+        further_samples(held, [way], blobs("ab"), held)
 
 
 @pytest.mark.parametrize(

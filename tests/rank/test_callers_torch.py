@@ -45,7 +45,7 @@ def test_random_numbers_of_the_caller_are_left_alone(zoo):
     task: Task = teachers.digits_task(samples=60)
     before = torch.get_rng_state()
     metrics = ["bridge", "sinkhorn", "sinkhorn-single", "sinkhorn-exact"]
-    ranking = rank(zoo, task, metrics, teachers=["same"], student=STUDENT, notify=lambda text: None)
+    ranking = rank(zoo, task, metrics, teachers="same", student=STUDENT, notify=lambda text: None)
     assert set(ranking["same"].scores) == set(metrics)
     assert torch.equal(torch.get_rng_state(), before)
 

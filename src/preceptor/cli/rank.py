@@ -71,6 +71,7 @@ def rank(
 
     Example: preceptor rank zoo/ photos/ --metric all --sample 2000 --timeout 60 --out rankings/photos
     """
+    from preceptor.distill.run_folder import RunFolder
     from preceptor.metrics import DEFAULT_METRICS
     from preceptor.rank import rank as rank_teachers
     from preceptor.rank.students import Student
@@ -79,9 +80,9 @@ def rank(
     teachers, task = Zoo(zoo), read_task(data, classes, window, on_bad_image)
     metrics = tuple(metric or DEFAULT_METRICS)
     out, report = (None if path is None else local_path(path) for path in (out, report))
-    if out is not None and (out / "pipeline.json").exists():
+    if out is not None and (RunFolder(out).exists or (out / "pipeline.json").exists()):
         raise PreceptorError(
-            f"{out} holds a finished run, whose ranking.json this would replace; name another folder for --out"
+            f"{out} holds a run, which would seem to have begun with this ranking; name another folder for --out"
         )
     for file in (None if out is None else out / "ranking.json", report):
         if file is not None:

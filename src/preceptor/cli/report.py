@@ -12,6 +12,8 @@ from preceptor.cli.options import AsJson
 from preceptor.cli.task import Classes, OnBadImage, Window, read_task
 from preceptor.files import check_can_write, local_path
 
+NO_PICTURES = ", without pictures; --data DATA adds samples and what the student says about them"
+
 
 def report(
     source: Annotated[
@@ -36,6 +38,7 @@ def report(
 
     Example: preceptor report runs/birds --data photos/
     """
+    from preceptor.distill.run_folder import RunFolder
     from preceptor.report import write_report
 
     source = local_path(source)
@@ -46,7 +49,7 @@ def report(
     if as_json:
         emit_json({"report": str(written), "bytes": written.stat().st_size})
     else:
-        say(f"wrote {written}")
+        say(f"wrote {written}" + ("" if data or not RunFolder(source).exists else NO_PICTURES))
 
 
 def _beside(source: Path) -> Path:

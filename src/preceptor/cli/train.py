@@ -68,7 +68,10 @@ TensorBoard = Annotated[
     bool, typer.Option("--tensorboard", help="Write TensorBoard files.", rich_help_panel=_RUN)
 ]
 CheckpointEvery = Annotated[
-    int | None, typer.Option(help="Steps between checkpoints [at an epoch's end].", rich_help_panel=_RUN)
+    int | None,
+    typer.Option(
+        help="Steps between checkpoints [at an epoch's end, every 10 s at most].", rich_help_panel=_RUN
+    ),
 ]
 Options = Annotated[
     list[str] | None,
@@ -142,7 +145,7 @@ def train(
     result = run_training(
         task, student=arch, start_from=start_from, recipe=recipe, out=out, seed=seed, resume=resume, device=device,
         compile=compile_networks, graphs=graphs, tensorboard=tensorboard, checkpoint_every=checkpoint_every,
-        write_centers=zoo is not None, trust_code=trust_code, **options,
+        write_centers=True, trust_code=trust_code, **options,
     )  # fmt: skip
     if first_process():
         card = None

@@ -20,7 +20,7 @@ from preceptor.core import PreceptorError
 from preceptor.distill.checkpoint import Checkpoint, checkpoint_files, load_checkpoint, save_checkpoint
 from preceptor.distill.claim import claimed
 from preceptor.distill.inputs import InputSpec
-from preceptor.files import local_path, remove_leftovers, write_atomically
+from preceptor.files import explain, local_path, remove_leftovers, write_atomically
 
 # What may differ between a run and its resumption without changing what is computed.
 _CIRCUMSTANCES = frozenset({"versions", "command", "commit", "created", "hardware", "processes"})
@@ -224,7 +224,10 @@ class RunFolder:
                 "resume=True (--resume)"
             )
         try:
+            self.model_file.open("rb").close()  # says why not, where safetensors says that there is no file
             return load_file(self.model_file)
+        except PermissionError as error:
+            raise PreceptorError(explain(error)) from None
         except (SafetensorError, OSError) as error:
             raise PreceptorError(
                 f"{self.model_file} cannot be read ({error}); restore it or train again"

@@ -65,16 +65,20 @@ def load_run(path: str | os.PathLike[str]) -> SavedRun:
 @own_defaults()
 @torch.no_grad()
 def predict(
-    run: str | os.PathLike[str] | SavedRun, images: Sequence[str | os.PathLike[str]], *, batch_size: int = 64
+    run: str | os.PathLike[str] | SavedRun,
+    images: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    batch_size: int = 64,
 ) -> list[Prediction]:
     """Class probabilities for image files.
 
     Args:
         run: A run folder, or what `load_run` gave.
-        images: Image files; they are brought to the size the network was trained with.
+        images: One or more image files; they are brought to the size the network was trained with.
         batch_size: Images that go through the network together.
     """
     saved = run if isinstance(run, SavedRun) else load_run(run)
+    images = [images] if isinstance(images, str | os.PathLike) else images
     if len(saved.spec.shape) != 3:
         raise PreceptorError(
             f"this run takes vectors of {saved.spec.shape[0]} numbers, and image files came; name a run on images, or "

@@ -7,6 +7,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from .validation import check_finite, check_tensors
+
 ZeroRows = Literal["refuse", "origin"]
 
 
@@ -22,6 +24,7 @@ def class_centers(features: Tensor, labels: Tensor, num_classes: int) -> Tensor:
         (num_classes, d) centres, not normalised: `cost_matrix` does that where it is asked to.
     """
     _check_rows(features, "features")
+    check_tensors(labels=labels)
     if labels.shape != features.shape[:1]:
         raise ValueError(
             f"labels of shape {tuple(labels.shape)} came with features of shape {tuple(features.shape)}; "
@@ -130,11 +133,9 @@ def unit_rows(points: Tensor, name: str = "points", zero_rows: ZeroRows = "refus
 
 
 def _check_rows(points: Tensor, name: str) -> None:
+    check_tensors(**{name: points})
     if points.ndim != 2 or points.shape[1] == 0:
         raise ValueError(f"{name} of shape {tuple(points.shape)} came; (rows, features) was expected")
     if not points.dtype.is_floating_point:
         raise TypeError(f"{name} of type {points.dtype} came, floating point was expected; call .float()")
-    finite = torch.isfinite(points).all(dim=1)
-    if not bool(finite.all()):
-        row = int(torch.nonzero(~finite)[0])
-        raise ValueError(f"{name} has NaN or infinity in row {row}; finite values were expected")
+    check_finite(**{name: points})

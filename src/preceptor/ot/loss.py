@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from .autograd import sinkhorn_distance
-from .validation import check_positive, check_tensors
+from .validation import check_finite, check_positive, check_tensors
 
 
 def sinkhorn_loss(
@@ -37,7 +37,11 @@ def sinkhorn_loss(
     precision = torch.promote_types(given, torch.float32)
     teacher = torch.softmax(teacher_logits.to(precision) / temperature, dim=-1)  # Eq. (10)
     student = torch.softmax(student_logits.to(precision) / temperature, dim=-1)  # Eq. (10)
-    values = sinkhorn_distance(teacher, student, cost.to(precision), epsilon)
+    try:
+        values = sinkhorn_distance(teacher, student, cost.to(precision), epsilon)
+    except ValueError:
+        check_finite(student_logits=student_logits, teacher_logits=teacher_logits)  # by the caller's names
+        raise
     return values.mean() if reduction == "mean" else values
 
 

@@ -54,6 +54,15 @@ def check_tensors(**named: object) -> None:
             raise TypeError(f"{name} of type {type(given).__name__} came; a torch tensor was expected")
 
 
+def check_finite(**named: Tensor) -> None:
+    """Raise unless all rows of these have finite numbers only."""
+    for name, values in named.items():
+        finite = torch.isfinite(values).flatten(1).all(dim=1)
+        if not bool(finite.all()):
+            row = int(torch.nonzero(~finite)[0])
+            raise ValueError(f"{name} has NaN or infinity in row {row}; finite values were expected")
+
+
 def check_positive(**named: float) -> None:
     """Raise unless all of these settings are finite and above 0."""
     for name, value in named.items():

@@ -132,12 +132,12 @@ def run(
 
 def _check_free(folder: Path, resume: bool) -> None:
     """Refuse a folder in which a new run would replace what is there."""
-    begun, trained = (folder / RANKING).exists(), RunFolder(folder).exists
-    if trained and not begun:
+    begun, piped = (folder / RANKING).exists(), (folder / PLAIN).exists()
+    if RunFolder(folder).exists and not piped:  # a ranking may have been put beside it
         raise PreceptorError(f"{folder} already holds a run of train or distill; choose another folder")
     if not begun or resume:
         return
-    if trained or (folder / PLAIN).exists():
+    if piped:
         raise PreceptorError(
             f"{folder} already holds a run; pass resume=True (--resume) to continue it or choose another folder"
         )

@@ -17,6 +17,7 @@ from preceptor.distill.recipe import RECIPE_FIELDS, resolve_recipe
 from preceptor.distill.result import Result
 from preceptor.distill.schedules import SCHEDULES, check_call, distill, takes_no_unlabelled
 from preceptor.distill.train import check_unlabelled, extra_samples, train
+from preceptor.wording import counted
 
 FEW = 100  # images a class
 PLAIN = "plain"
@@ -107,9 +108,11 @@ def choose_recipe(recipe: Any, task: Task, options: Mapping[str, Any]) -> tuple[
         return [], recipe
     if not few_labels(task) or {"epochs", "mixup"} & options.keys():
         return [], SHORT
+    each = _each(task)
+    labelled = counted(each, f"training {task.kind.removesuffix('s')}")
     return [
-        f"{_each(task)} training {task.kind} a class are few: students train by the patient recipe ({task.kind} mixed "
-        f"up, three times the epochs); recipe={SHORT!r} (--recipe {SHORT}) is the short one"
+        f"{labelled} a class {'is' if each == 1 else 'are'} few: students train by the patient recipe ({task.kind} "
+        f"mixed up, three times the epochs); recipe={SHORT!r} (--recipe {SHORT}) is the short one"
     ], PATIENT
 
 
@@ -145,9 +148,9 @@ def further_samples(
     everything = extra_samples(unlabelled, ways[0].settings.method)
     found = without(everything, held)
     if not len(found):
-        raise PreceptorError(
-            f"all {len(everything)} unlabelled samples are among those held out to judge by; give others"
-        )
+        count = len(everything)
+        what = "the only unlabelled sample is" if count == 1 else f"all {count} unlabelled samples are"
+        raise PreceptorError(f"{what} among those held out to judge by; give others")
     return found, overlaps(everything, task.train, task.test)
 
 

@@ -50,13 +50,16 @@ def choose_metrics(metrics: str | Iterable[str], by: str | None = None) -> tuple
     if not chosen:
         raise PreceptorError(f"no metric was named; there are {', '.join(METRICS)}, and all")
     if by is not None and by not in chosen:
-        raise PreceptorError(f"cannot rank by {by!r}: it is not among the metrics {', '.join(chosen)}")
+        raise PreceptorError(
+            f"cannot rank by {by!r}: it is not among the metrics {', '.join(chosen)}; ask for it as well (--metric)"
+        )
     return tuple(chosen)
 
 
-def choose_teachers(zoo: Zoo, teachers: Sequence[str] | None) -> list[str]:
+def choose_teachers(zoo: Zoo, teachers: str | Sequence[str] | None) -> list[str]:
     """All teachers of the zoo, or those asked for; an unknown name or an empty zoo raises."""
     names = list(zoo.names())
+    teachers = [teachers] if isinstance(teachers, str) else teachers
     if not names:
         if not zoo.exists():
             raise PreceptorError(f"there is no zoo at {zoo.url!r}; `preceptor zoo add` makes one")
