@@ -12,6 +12,7 @@ from preceptor.core import PreceptorError
 from preceptor.data import Task
 from preceptor.data import scan as scan_module
 from preceptor.data.folder import merged_folders
+from preceptor.data.unlabelled import read_unlabelled
 
 LAYOUT = {"train/cat": 3, "train/dog": 2, "test/cat": 1, "test/dog": 1}
 
@@ -262,6 +263,26 @@ def test_empty_and_missing_sources(tmp_path):
     (tmp_path / "data.csv").write_text("1,2")
     with pytest.raises(PreceptorError, match="not a form of data that is known; give a folder"):
         Task(str(tmp_path / "data.csv"))
+
+
+def test_an_empty_name_is_not_the_current_folder(make_folder, monkeypatch):
+    monkeypatch.chdir(make_folder(LAYOUT))
+    assert len(Task(".").train)
+    for read in (Task, read_unlabelled):
+        with pytest.raises(PreceptorError, match=r"data '' does not exist; give a folder of"):
+            read("")
+        with pytest.raises(PreceptorError, match=r"^data 'cifar10:' names no folder; give cifar10:ROOT$"):
+            read("cifar10:")
+
+
+def test_the_home_of_nobody_does_not_exist():
+    with pytest.raises(PreceptorError, match=r"^data '~nouser/x' does not exist; give a folder"):
+        Task("~nouser/x")
+    with pytest.raises(PreceptorError, match=r"^unlabelled data '~nouser/x' does not exist; give a folder"):
+        read_unlabelled("~nouser/x")
+    for read in (Task, read_unlabelled):
+        with pytest.raises(PreceptorError, match=r"^cifar100: ~nouser/cifar-100-python has no train"):
+            read("cifar100:~nouser")
 
 
 def test_what_may_not_be_read_is_not_called_empty_or_damaged(make_folder, monkeypatch, tmp_path):

@@ -98,6 +98,18 @@ def test_a_leak_is_seen_between_files_and_arrays(tmp_path):
     assert len(without(again, files.select([0, 1]))) == COUNT - 2
 
 
+def test_one_sample_is_told_in_the_singular():
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 4, 5, 1), dtype=np.uint8)
+    three, one = in_memory(pixels), in_memory(pixels[:1])
+    in_train, in_test = overlaps(three, one, one)
+    assert in_train == "1 of the 3 unlabelled samples is in the training set with its label already"
+    assert in_test.startswith("1 of the 3 unlabelled samples is in the test set: ")
+    assert "; leave it out of" in in_test
+    assert overlaps(one, three, in_memory(pixels[:0])) == [
+        "the only unlabelled sample is in the training set with its label already"
+    ]
+
+
 def test_vectors_are_told_apart_by_their_values():
     vectors = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
     split = Split(ArrayStore(vectors), np.zeros(5))

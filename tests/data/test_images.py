@@ -118,6 +118,44 @@ def test_a_missing_image_and_a_folder_are_sentences(tmp_path):
         images_module.read_bytes(tmp_path)
 
 
+@pytest.mark.parametrize("target", ["gone.png", "000.png"])
+def test_a_link_that_leads_nowhere_is_a_bad_image_like_any_other(make_folder, target):
+    root = make_folder(LAYOUT)
+    (root / "train" / "cat" / "000.png").unlink()
+    (root / "train" / "cat" / "000.png").symlink_to(target)
+    with pytest.raises(
+        PreceptorError,
+        match=r"1 of 7 images .*cat/000\.png is a link that leads nowhere; .*--on-bad-image skip",
+    ):
+        Task(root)
+    task = Task(root, on_bad_image="skip")
+    assert task.bad_images == ("train/cat/000.png",)
+    assert len(task.train) == 4
+
+
+def test_a_link_that_leads_somewhere_again_is_read(make_folder, tmp_path):
+    root = make_folder(LAYOUT)
+    image = root / "train" / "cat" / "000.png"
+    image.rename(tmp_path / "away.png")
+    image.symlink_to(tmp_path / "kept.png")
+    assert Task(root, on_bad_image="skip").bad_images == ("train/cat/000.png",)
+    (tmp_path / "away.png").rename(tmp_path / "kept.png")
+    assert len(Task(root).train) == 5
+
+
+@pytest.mark.parametrize(
+    ("content", "shown"),
+    [
+        (b"P5\n2 1\n65535\n" + struct.pack(">2H", 0, 30_000), [0, 117]),
+        (b"P5\n2 1\n4095\n" + struct.pack(">2H", 2048, 4095), [128, 255]),
+        (b"P2\n2 1\n4095\n2048 4095\n", [128, 255]),
+        (b"P5\n2 1\n255\n\x07\xff", [7, 255]),
+    ],
+)
+def test_a_pgm_is_read_by_its_own_maximum(content, shown):
+    assert images_module.decode(content, "x.pgm").tolist() == [[shown]]
+
+
 @pytest.mark.parametrize(("kind", "mode"), [(np.int32, "I"), (np.float32, "F")])
 def test_pixels_of_32_bits_are_refused_rather_than_cut_off(tmp_path, kind, mode):
     Image.fromarray(np.full((4, 4), 40_000, dtype=kind)).save(tmp_path / "a.tif")

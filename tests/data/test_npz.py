@@ -72,6 +72,11 @@ def test_validation_arrays_stand_in_for_test_arrays_as_in_folders(tmp_path):
         ({"classes": np.array(["a", "b", "c"], dtype=object)}, "without object arrays"),
         ({"classes": np.array([Trap()], dtype=object)}, "without object arrays"),
         ({"classes": np.zeros(3)}, "expected a list of strings"),
+        (
+            {"classes": np.array([b"\xe9", b"b", b"c"])},
+            r"classes in .*toy\.npz has b'\\xe9', which is not UTF-8; write the names as text",
+        ),
+        ({"classes": np.array(["\ud800", "b", "c"])}, r"has '\\ud800', which is not UTF-8"),
         ({"train_y": np.arange(12)}, "train labels from 0 to 11 for 3 classes"),
         ({"test_x": np.zeros((6, 4, 4, 3), np.uint8)}, "bring them to one shape"),
     ],

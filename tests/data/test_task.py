@@ -8,6 +8,7 @@ from PIL import Image
 from preceptor.core import PreceptorError
 from preceptor.data import Task
 from preceptor.data.task import never_held_out
+from preceptor.data.unlabelled import read_unlabelled
 
 
 def arrays(count=12, classes=3, shape=(5, 4, 3), seed=0):
@@ -213,6 +214,109 @@ def test_datasets_of_every_kind_of_sample():
     assert vectors.kind == "vectors"
 
 
+@pytest.mark.parametrize(
+    ("image", "suffix"),
+    [
+        (Image.fromarray(np.full((8, 8), 30_000, np.uint16)), "png"),
+        (Image.new("RGBA", (8, 8), (0, 0, 0, 0)), "png"),
+        (Image.new("LA", (8, 8), (0, 128)), "png"),
+        (Image.new("1", (8, 8), 1), "png"),
+        (Image.new("CMYK", (8, 8), (10, 20, 30, 40)), "tif"),
+    ],
+    ids=lambda value: getattr(value, "mode", value),
+)
+def test_an_image_of_pillow_is_read_as_its_file(tmp_path, image, suffix):
+    for name in "ab":
+        for part in ("train", "test"):
+            (tmp_path / part / name).mkdir(parents=True)
+            image.save(tmp_path / part / name / f"x.{suffix}")
+    of_files, of_images = Task(tmp_path), Task.from_datasets(Pairs([image] * 2), Pairs([image] * 2))
+    torch.testing.assert_close(of_images.train.load([0]), of_files.train.load([0]))
+
+
+def test_an_opened_file_is_turned_and_scaled_as_in_a_folder(tmp_path):
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turn by 90 degrees
+    Image.new("RGB", (5, 3)).save(tmp_path / "x.jpg", exif=exif)
+    (tmp_path / "x.pgm").write_bytes(b"P2\n1 1\n4095\n2048\n")
+    turned, deep = (
+        Task.from_datasets(*[Pairs([Image.open(tmp_path / name)] * 2)] * 2) for name in ("x.jpg", "x.pgm")
+    )
+    assert turned.train.image_shape == (3, 5, 3)
+    assert deep.train.load([0]).tolist() == [[[[128]]]]
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.float32])
+def test_an_image_of_pillow_with_32_bits_is_refused(kind):
+    images = Pairs([Image.fromarray(np.full((8, 8), 300, kind))] * 2)
+    with pytest.raises(
+        PreceptorError, match=r"^train sample 0 cannot be read as an image \(its pixels are 32-bit"
+    ):
+        Task.from_datasets(images, images)
+
+
+@pytest.mark.parametrize(("kind", "first"), [(torch.from_numpy, True), (np.asarray, False)])
+@pytest.mark.parametrize("shape", [(3, 1, 1), (1, 8, 3), (3, 8, 3), (1, 1, 1)])
+def test_where_both_ends_may_be_channels_the_type_decides(shape, kind, first):
+    pixels = np.arange(4 * np.prod(shape), dtype=np.uint8).reshape(4, *shape)
+    wanted = pixels if first else pixels.transpose(0, 3, 1, 2)
+    given = kind(pixels)
+    pairs = Pairs(list(given))
+    for task in (Task.from_arrays(given, [0, 1] * 2, given, [0, 1] * 2), Task.from_datasets(pairs, pairs)):
+        np.testing.assert_array_equal(task.train.load(slice(None)).numpy(), wanted)
+
+
+def test_a_shape_that_leaves_one_reading_is_read_so_whatever_the_type():
+    pixels, labels = arrays(shape=(5, 4, 3))
+    first = pixels.transpose(0, 3, 1, 2)
+    forms = [form for array in (pixels, first) for form in (array, torch.from_numpy(array.copy()))]
+    tasks = [Task.from_arrays(form, labels, form, labels) for form in forms]
+    assert {task.fingerprint for task in tasks} == {tasks[0].fingerprint}
+
+
+@pytest.mark.parametrize("sample", [torch.ones(3), torch.ones(3, 8, 8)])
+def test_a_loader_is_refused_for_its_dataset(sample):
+    pairs = Pairs([sample] * 4)
+    for batch in (1, 4, None):
+        loader = torch.utils.data.DataLoader(pairs, batch_size=batch)
+        with pytest.raises(
+            PreceptorError, match=r"a DataLoader came as the train data.*; give the dataset itself"
+        ):
+            Task.from_datasets(loader, pairs)
+        with pytest.raises(PreceptorError, match="a DataLoader came as the test data"):
+            Task.from_datasets(pairs, loader)
+
+
+@pytest.mark.parametrize(
+    "source", [(X, Y), X, None, b"data", Pairs([X])], ids=lambda source: type(source).__name__
+)
+def test_what_is_no_source_is_told_how_to_become_a_task(source):
+    with pytest.raises(
+        PreceptorError,
+        match=f"^{type(source).__name__} came as data, .* Task.from_arrays, .* Task.from_datasets$",
+    ):
+        Task(source)
+    with pytest.raises(PreceptorError, match="came as data, expected a path or a name"):
+        read_unlabelled(source)
+
+
+@pytest.mark.parametrize(
+    "labels", [Y + 1, Y * 2, Y - 1, Y + 10**15], ids=["from 1", "gaps", "below 0", "ids"]
+)
+def test_labels_without_names_count_from_0_without_gaps(tmp_path, labels):
+    low, high = labels.min(), labels.max()
+    told = (
+        f"has train labels from {low} to {high} for 3 classes without names; labels count from 0 without gaps"
+    )
+    with pytest.raises(PreceptorError, match=f"^arrays {told}"):
+        Task.from_arrays(X, labels, X, labels)
+    with pytest.raises(PreceptorError, match=f"^dataset {told}"):
+        Task.from_datasets(*[list(zip(X, labels, strict=True))] * 2)
+    np.savez(tmp_path / "a.npz", train_x=X, train_y=labels)
+    with pytest.raises(PreceptorError, match=rf"a\.npz {told}"):
+        Task(tmp_path / "a.npz")
+
+
 def test_datasets_of_several_sizes():
     images = [np.full((4 + index, 5, 3), index, dtype=np.uint8) for index in range(4)]
     task = Task.from_datasets(Pairs(images), Pairs(images))
@@ -227,6 +331,15 @@ def test_datasets_of_several_sizes():
     [
         ([], "the train dataset is empty"),
         ([np.ones((3, 3)) * 2] * 2, "outside \\[0, 1\\]; take the normalisation out"),
+        ([np.full((3, 3), np.nan)] * 2, "^train sample 0 has NaN or infinite values; clean the images first"),
+        (
+            [torch.full((3, 4, 4), torch.inf)] * 2,
+            "^train sample 0 has NaN or infinite values; clean the images",
+        ),
+        (
+            [np.zeros((2, 4, 4, 3), np.uint8)] * 2,
+            r"sample 0 has shape \(2, 4, 4, 3\), expected one image \(H, W, C\)",
+        ),
         ([np.ones(3), np.ones(4)], "vectors need one length"),
         ([np.zeros((4, 4), np.uint8), np.zeros((4, 5, 3), np.uint8)], "mixes grey and colour"),
     ],

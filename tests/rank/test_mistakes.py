@@ -39,3 +39,8 @@ def test_no_teacher_ranked_is_said_when_the_best_is_asked_for(zoo, task):
     ranking = rank(zoo, task, teachers=["broken"])
     with pytest.raises(PreceptorError, match="no teacher could be ranked by bridge"):
         _ = ranking.best
+
+
+def test_arrays_in_the_place_of_a_task_are_explained(zoo):
+    with pytest.raises(PreceptorError, match=r"tuple came as data, .* with Task\.from_arrays"):
+        rank(zoo, ([[0.0]], [0]))

@@ -10,9 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
+from torch.utils.data import DataLoader
 
 from preceptor.core import PreceptorError
+from preceptor.data.images import pixels_of
 from preceptor.data.split import ArrayStore, ListStore, Split
+from preceptor.wording import counted
 
 MAX_NPZ_BYTES = 64 * 2**30  # uncompressed
 KEYS = ("train_x", "train_y", "test_x", "test_y", "val_x", "val_y", "classes")
@@ -27,7 +30,11 @@ def as_array(values: Any) -> np.ndarray:
 
 
 def samples(values: Any, name: str) -> np.ndarray:
-    """Check one array of samples: images become uint8 (N, C, H, W), vectors float32 (N, d)."""
+    """Check one array of samples: images become uint8 (N, C, H, W), vectors float32 (N, d).
+
+    Images whose second and last axis could both be channels are read as is usual for their type: a tensor of torch
+    has its channels first, any other array has them last.
+    """
     array = as_array(values)
     if array.dtype.kind not in "buif":
         raise PreceptorError(f"{name} holds {array.dtype}, expected numbers: uint8 images or float vectors")
@@ -52,10 +59,11 @@ def samples(values: Any, name: str) -> np.ndarray:
         )
     if array.ndim == 3:
         return np.ascontiguousarray(array[:, None])
-    if array.shape[3] in (1, 3):
-        return np.ascontiguousarray(array.transpose(0, 3, 1, 2))
-    if array.shape[1] in (1, 3):
+    first, last = array.shape[1] in (1, 3), array.shape[3] in (1, 3)
+    if first and (isinstance(values, torch.Tensor) or not last):
         return np.ascontiguousarray(array)
+    if last:
+        return np.ascontiguousarray(array.transpose(0, 3, 1, 2))
     raise PreceptorError(f"{name} has shape {array.shape}, expected images (N, H, W, C) with 1 or 3 channels")
 
 
@@ -95,7 +103,7 @@ def read_npz(path: Path) -> tuple[Split, Split | None, tuple[str, ...]]:
     test = array_split(content[f"{held}_x"], content[f"{held}_y"], held) if held else None
     if "classes" in content:
         return train, test, class_names(content["classes"], str(path))
-    return train, test, tuple(str(label) for label in range(int(train.labels.max(initial=0)) + 1))
+    return train, test, numbered_classes(train.labels, str(path))
 
 
 def read_npz_samples(path: Path) -> Split:
@@ -134,7 +142,30 @@ def class_names(values: np.ndarray, name: str) -> tuple[str, ...]:
         raise PreceptorError(
             f"classes in {name} is {values.dtype} of shape {values.shape}; expected a list of strings"
         )
-    return tuple(value.decode() if isinstance(value, bytes) else str(value) for value in values.tolist())
+    return tuple(_as_text(value, name) for value in values.tolist())
+
+
+def _as_text(value: bytes | str | int, name: str) -> str:
+    try:
+        text = value.decode() if isinstance(value, bytes) else str(value)
+        text.encode()
+    except UnicodeError:
+        raise PreceptorError(
+            f"classes in {name} has {value!r}, which is not UTF-8; write the names as text, not as bytes"
+        ) from None
+    return text
+
+
+def numbered_classes(labels: np.ndarray, name: str) -> tuple[str, ...]:
+    """Names for classes that came without: their numbers, of which none may be left out."""
+    present = np.unique(labels)
+    if not np.array_equal(present, np.arange(len(present))):
+        raise PreceptorError(
+            f"{name} has train labels from {present[0]} to {present[-1]} for "
+            f"{counted(len(present), 'class', 'classes')} without names; labels count from 0 without gaps, so "
+            "renumber them"
+        )
+    return tuple(str(label) for label in present)
 
 
 def _check_archive(path: Path) -> None:
@@ -166,8 +197,13 @@ def _check_archive(path: Path) -> None:
 def dataset_split(dataset: Any, name: str) -> Split:
     """Read a torch `Dataset` of (sample, label) pairs into memory.
 
-    A sample may be a PIL image, a uint8 array or tensor, a float image in [0, 1] (kept as uint8), a vector.
+    A sample may be a PIL image (read as a file would be), a uint8 array or tensor, a float image in [0, 1] (kept as
+    uint8), a vector.
     """
+    if isinstance(dataset, DataLoader):
+        raise PreceptorError(
+            f"a DataLoader came as the {name} data, which gives batches; give the dataset itself, as in loader.dataset"
+        )
     pairs: Iterable[Any] = dataset
     if hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__"):
         pairs = (dataset[index] for index in range(len(dataset)))
@@ -204,16 +240,20 @@ def _store(rows: Sequence[np.ndarray], name: str) -> ArrayStore | ListStore:
 def _one_sample(value: Any, name: str) -> np.ndarray:
     """One sample as uint8 (C, H, W) or float32 (d,)."""
     if isinstance(value, Image.Image):
-        value = np.asarray(value.convert("L" if value.mode in ("L", "1") else "RGB"))
+        return pixels_of(value, name)
     array = as_array(value)
-    if array.ndim in (2, 3) and array.dtype.kind == "f":
+    if array.ndim > 3:
+        raise PreceptorError(
+            f"{name} has shape {array.shape}, expected one image (H, W, C), (H, W) or (C, H, W), or one vector (d,)"
+        )
+    if array.ndim > 1 and array.dtype.kind == "f":
+        if not np.isfinite(array).all():
+            raise PreceptorError(f"{name} has NaN or infinite values; clean the images first")
         if array.min(initial=0) < 0 or array.max(initial=0) > 1:
             raise PreceptorError(
                 f"{name} is a float image outside [0, 1]; take the normalisation out of the dataset"
             )
         array = np.round(array * 255).astype(np.uint8)
-    if array.ndim == 1:
-        return samples(array[None], name)[0]
     if isinstance(value, torch.Tensor) and array.ndim == 3 and array.shape[0] in (1, 3):
-        return array if array.dtype == np.uint8 else samples(array[None], name)[0]
+        array = array.transpose(1, 2, 0)  # a tensor has its channels first, which an array leaves open
     return samples(array[None], name)[0]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +24,8 @@ FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "PPM", "TIFF")  # Pillow opens M
 def read_bytes(path: Path) -> bytes:
     """The file's content, refused above the size limit."""
     if not path.is_file():
+        if path.is_symlink() and not path.exists():
+            raise PreceptorError(f"{path} is a link that leads nowhere; mend it or remove it")
         what = "is a folder" if path.is_dir() else "does not exist"
         raise PreceptorError(f"{path} {what}; name an image file")
     size = path.stat().st_size
@@ -42,15 +46,28 @@ def decode(content: bytes, name: str, channels: int | None = None) -> np.ndarray
 
     Transparent pixels become white and the camera's orientation mark is obeyed.
     """
+    with _told(name), Image.open(io.BytesIO(content), formats=FORMATS) as image:
+        width, height = image.size
+        if width * height > MAX_PIXELS:
+            raise PreceptorError(
+                f"{name} has {width} x {height} px, the limit is {MAX_PIXELS}; shrink it or remove it"
+            )
+        return pixels_of(image, name, channels)
+
+
+def pixels_of(image: Image.Image, name: str, channels: int | None = None) -> np.ndarray:
+    """An image of Pillow as uint8 (C, H, W), as `decode` gives it for a file."""
+    with _told(name):
+        image.load()
+        pixels = np.asarray(_flatten(image, channels))
+    return pixels[None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
+
+
+@contextmanager
+def _told(name: str) -> Iterator[None]:
+    """Whatever Pillow raises becomes a sentence about the image."""
     try:
-        with Image.open(io.BytesIO(content), formats=FORMATS) as image:
-            width, height = image.size
-            if width * height > MAX_PIXELS:
-                raise PreceptorError(
-                    f"{name} has {width} x {height} px, the limit is {MAX_PIXELS}; shrink it or remove it"
-                )
-            image.load()
-            pixels = np.asarray(_flatten(ImageOps.exif_transpose(image), channels))
+        yield
     except PreceptorError:
         raise
     except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
@@ -61,14 +78,16 @@ def decode(content: bytes, name: str, channels: int | None = None) -> np.ndarray
         raise PreceptorError(
             f"{name} cannot be read as an image ({_reason(error)}); mend it or remove it"
         ) from error
-    return pixels[None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 
 def _flatten(image: Image.Image, channels: int | None) -> Image.Image:
-    """To mode L or RGB."""
-    if image.mode in ("I", "F"):  # Pillow would cut all above 255 off
+    """Upright and in mode L or RGB."""
+    # Pillow opens a PGM of more than 8 bits as mode I and spreads its values over 16 bits.
+    sixteen_bits = image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PPM")
+    if image.mode in ("I", "F") and not sixteen_bits:  # Pillow would cut all above 255 off
         raise ValueError(f"its pixels are 32-bit numbers, mode {image.mode}; save it with 8 or 16 bits")
-    if image.mode.startswith("I;16"):
+    image = ImageOps.exif_transpose(image)
+    if sixteen_bits:
         image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
         opaque = image.convert("RGBA")

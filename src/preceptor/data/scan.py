@@ -15,7 +15,7 @@ from preceptor.data.identity import identity
 from preceptor.data.images import decode, read_bytes
 from preceptor.files import cache_folder, explain, write_atomically
 
-SCHEMA = 4
+SCHEMA = 5
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def scan(root: Path, names: Sequence[str]) -> list[ImageFile]:
         cache_folder() / "scans" / (hashlib.sha256(str(root.resolve()).encode()).hexdigest()[:32] + ".json")
     )
     known = _recall(memory)
-    stamps = {name: _stamp((root / name).stat()) for name in names}
+    stamps = {name: _stamp(root / name) for name in names}
     stale = [name for name in names if name not in known or known[name][0] != stamps[name]]
     with ThreadPoolExecutor(max_workers=min(32, (os.cpu_count() or 1) + 1)) as pool:
         for name, found in zip(stale, pool.map(lambda name: _inspect(root / name, name), stale), strict=True):
@@ -46,12 +46,16 @@ def scan(root: Path, names: Sequence[str]) -> list[ImageFile]:
     return [_as_file(name, known[name]) for name in names]
 
 
-def _stamp(stat: os.stat_result) -> list[int]:
-    """What changes with a file's content.
+def _stamp(path: Path) -> list[int]:
+    """What changes with a file's content; zeros where there is no file, as behind a link that leads nowhere.
 
     Archives and rsync set the time of writing, so that other content may come with the same size and time. The time of
     the last change cannot be set; where a system keeps none, the file's number tells the one from the other.
     """
+    try:
+        stat = path.stat()
+    except OSError:  # `_inspect` tells why
+        return [0, 0, 0, 0]
     return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from preceptor.core import PreceptorError
 from preceptor.data.arrays import read_npz
 from preceptor.data.cifar import LAYOUTS, read_cifar
 from preceptor.data.folder import Select, read_folder
 from preceptor.data.split import Split
+from preceptor.files import local_path
 
 FORMS = (
     "a folder of class folders (train/ and test/ or val/, or one level), an .npz, "
@@ -38,22 +38,38 @@ def read_source(source: str | os.PathLike[str], select: Select, on_bad_image: st
         select: Which classes will be used, so that a folder need not read the others.
         on_bad_image: For folders: "fail" or "skip".
     """
-    text = os.fspath(source)
+    text = source_text(source)
     prefix, colon, rest = text.partition(":")
     if colon and prefix in PREFIXES:
         return PREFIXES[prefix](rest)
-    path = Path(text).expanduser()
-    if path.is_dir():
+    path = local_path(text)
+    if text and path.is_dir():
         train, test, classes, bad = read_folder(path, select, on_bad_image)
         return Source(path.resolve().name, train, test, classes, bad)
     if path.is_file() and path.suffix == ".npz":
         return Source(path.stem, *read_npz(path))
-    what = "is not a form of data that is known" if path.exists() else "does not exist"
+    what = "is not a form of data that is known" if text and path.exists() else "does not exist"
     raise PreceptorError(f"data {text!r} {what}; give {FORMS}")
 
 
+def source_text(source: object) -> str:
+    """The DATA string, or the path as one; arrays and data sets have ways of their own to become a task."""
+    text = os.fspath(source) if isinstance(source, str | os.PathLike) else None
+    if not isinstance(text, str):
+        raise PreceptorError(
+            f"{type(source).__name__} came as data, expected a path or a name; make a task of arrays with "
+            "Task.from_arrays, of data sets with Task.from_datasets"
+        )
+    return text
+
+
 def _cifar(name: str) -> Callable[[str], Source]:
-    return lambda root: Source(name, *read_cifar(name, Path(root).expanduser()))
+    def read(root: str) -> Source:
+        if not root:
+            raise PreceptorError(f"data '{name}:' names no folder; give {name}:ROOT")
+        return Source(name, *read_cifar(name, local_path(root)))
+
+    return read
 
 
 def _glyphs(name: str) -> Source:

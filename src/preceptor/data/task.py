@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from preceptor.core import PreceptorError
-from preceptor.data.arrays import array_split, dataset_split
+from preceptor.data.arrays import array_split, dataset_split, numbered_classes
 from preceptor.data.protocol import Window, parse_classes, parse_window, window_classes
 from preceptor.data.sources import read_source
 from preceptor.data.split import Split
@@ -115,9 +115,13 @@ class Task:
         classes: Sequence[str] | None = None,
         name: str = "arrays",
     ) -> Task:
-        """A task out of arrays: uint8 images (N, H, W, C), (N, H, W), (N, C, H, W), or vectors (N, d)."""
+        """A task out of arrays: uint8 images (N, H, W, C), (N, H, W), (N, C, H, W), or vectors (N, d).
+
+        Where the shape leaves open which axis holds the channels, as (N, 3, 8, 3) does, a tensor of torch is read as
+        (N, C, H, W) and an array of numpy as (N, H, W, C). Labels count from 0.
+        """
         train, test = array_split(train_x, train_y, "train"), array_split(test_x, test_y, "test")
-        return cls.from_splits(train, test, _names(classes, train), name)
+        return cls.from_splits(train, test, _names(classes, train, name), name)
 
     @classmethod
     def from_datasets(
@@ -127,9 +131,13 @@ class Task:
         classes: Sequence[str] | None = None,
         name: str = "dataset",
     ) -> Task:
-        """A task out of two torch `Dataset`s of (sample, label), read into memory."""
+        """A task out of two torch `Dataset`s of (sample, label), not loaders of them, read into memory.
+
+        A sample is a PIL image (read as a file in a folder would be), a uint8 image, a float image in [0, 1], or a
+        vector. Where the shape leaves it open, a tensor of torch has its channels first and an array last.
+        """
         read = dataset_split(train, "train")
-        names = _names(getattr(train, "classes", None) if classes is None else classes, read)
+        names = _names(getattr(train, "classes", None) if classes is None else classes, read, name)
         return cls.from_splits(read, dataset_split(test, "test"), names, name)
 
     def __repr__(self) -> str:
@@ -241,10 +249,10 @@ def _suffix(span: Window | None, names: Sequence[str] | None) -> str:
     return ""
 
 
-def _names(classes: Sequence[str] | None, train: Split) -> tuple[str, ...]:
+def _names(classes: Sequence[str] | None, train: Split, name: str) -> tuple[str, ...]:
     if classes is not None:
         return tuple(str(entry) for entry in classes)
-    return tuple(str(label) for label in range(int(train.labels.max(initial=0)) + 1))
+    return numbered_classes(train.labels, name)
 
 
 def _check(name: str, classes: tuple[str, ...], train: Split, test: Split) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
-from pathlib import Path
 
 import numpy as np
 
 from preceptor.core import PreceptorError
 from preceptor.data.arrays import read_npz_samples
 from preceptor.data.folder import read_images
-from preceptor.data.sources import PREFIXES, read_source
+from preceptor.data.sources import PREFIXES, read_source, source_text
 from preceptor.data.split import ArrayStore, FileStore, Split, Store
+from preceptor.files import local_path
 
 UNLABELLED = -1  # in the place of a label
 
@@ -27,8 +27,8 @@ def read_unlabelled(
             any other form of data.
         on_bad_image: For folders: "fail" or "skip".
     """
-    text = os.fspath(source)
-    path = Path(text).expanduser()
+    text = source_text(source)
+    path = local_path(text)
     bad: tuple[str, ...] = ()
     if text and path.is_dir():
         found, bad = read_images(path, on_bad_image)
@@ -79,13 +79,13 @@ def overlaps(unlabelled: Split, train: Split, test: Split) -> list[str]:
     in_train, in_test = (int(_among(unlabelled, part).sum()) for part in (train, test))
     told = []
     if in_train:
-        told.append(
-            f"{in_train} of the {count} unlabelled samples are in the training set with their labels already"
-        )
+        labels = "its label" if in_train == 1 else "their labels"
+        told.append(f"{_share(in_train, count)} in the training set with {labels} already")
     if in_test:
+        these = "it" if in_test == 1 else "them"
         told.append(
-            f"{in_test} of the {count} unlabelled samples are in the test set: its accuracy is of samples that the "
-            "student has seen; leave them out of the unlabelled ones for one that counts"
+            f"{_share(in_test, count)} in the test set: its accuracy is of samples that the student has seen; leave "
+            f"{these} out of the unlabelled ones for one that counts"
         )
     return told
 
@@ -93,6 +93,13 @@ def overlaps(unlabelled: Split, train: Split, test: Split) -> list[str]:
 def without(unlabelled: Split, held: Split) -> Split:
     """The unlabelled samples that are not among those which are held out to judge by."""
     return unlabelled.select(np.flatnonzero(~_among(unlabelled, held)))
+
+
+def _share(part: int, count: int) -> str:
+    """As in "1 of the 3 unlabelled samples is"."""
+    if count == 1:
+        return "the only unlabelled sample is"
+    return f"{part} of the {count} unlabelled samples {'is' if part == 1 else 'are'}"
 
 
 def _among(unlabelled: Split, labelled: Split) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -91,8 +92,8 @@ def rank(
         cache: folder of features and journal; the user's cache folder by default.
     """
     start = time.perf_counter()
-    zoo = Zoo(zoo) if isinstance(zoo, str | Path) else zoo
-    task = Task(task) if isinstance(task, str | Path) else task
+    zoo = zoo if isinstance(zoo, Zoo) else Zoo(os.fspath(zoo))
+    task = task if isinstance(task, Task) else Task(task)
     check_seed(seed)
     chosen = choose_metrics(metrics, by)
     names = choose_teachers(zoo, teachers)
