@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from typer.testing import CliRunner
 
 from preceptor.cli.cache import cache_app
@@ -74,7 +74,9 @@ def test_clear_leaves_nothing_but_what_is_not_the_caches(cache: Path) -> None:
     parts = {"features": 1, "heads": 2, "rankings": 2, "scans": 1, "students": 1}
     assert json.loads(call("clear", "--json")) == {"cleared": 7, "parts": parts, "in_use": 0}
     left = {path.relative_to(cache).as_posix() for path in cache.rglob("*") if path.is_file()}
-    assert left == {"mine.txt", "features/.total", "features/.locks/.total.lock"}
+    locks = {"features/.locks/.total.lock", "features/.locks/free.lock", "students/abc.lock"}
+    assert left == {"mine.txt", "features/.total"} | locks
+    assert json.loads(call("show", "--json"))["parts"]["students"] == {"files": 0, "bytes": 0}
     assert json.loads(call("show", "--json"))["entries"] == []
 
 
@@ -87,6 +89,20 @@ def test_clear_leaves_what_another_process_is_at(cache: Path) -> None:
     assert (cache / "heads" / ".a.npz.0123abcd.part").exists()
     assert [path.name for path in (cache / "students").iterdir() if path.is_dir()] == ["abc"]
     assert json.loads(call("clear", "--json"))["parts"]["students"] == 1
+
+
+def test_who_opened_a_lock_before_the_cache_was_cleared_keeps_others_out_after(cache: Path) -> None:
+    """Between opening and locking a file there is a moment, and older versions of filelock do not look again."""
+    fcntl = pytest.importorskip("fcntl")
+    fill(cache, "students/abc/logits.npy", "students/abc.lock")
+    with FeatureCache().lock("k"):
+        pass
+    for path in (cache / "students/abc.lock", cache / "features/.locks/k.lock"):
+        with path.open("r+b") as early:
+            call("clear")
+            fcntl.flock(early, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with pytest.raises(Timeout):
+                FileLock(path).acquire(timeout=0)
 
 
 def test_what_a_ranking_keeps_is_where_the_commands_look(cache: Path, tmp_path: Path) -> None:

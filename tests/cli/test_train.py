@@ -223,7 +223,7 @@ def test_a_zoo_that_cannot_be_written_is_told_before_training(call, data: Path, 
     assert "a file stands where a folder is needed" in err
     status, _, err = call(*line, "--zoo", tmp_path / "zoo", "--name", "taken")
     assert status == 1
-    assert "the zoo has a teacher 'taken' already" in err
+    assert "a folder 'taken' that is no teacher" in err
     assert not (tmp_path / "t").exists()
     assert sorted(path.name for path in (tmp_path / "zoo").iterdir()) == ["taken"]
 

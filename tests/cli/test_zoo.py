@@ -148,7 +148,10 @@ def test_preprocessing_options() -> None:
     for arguments, reason in (
         ((None, None, None, None, "0", "1"), "needs --input-size"),
         (("3,4", None, None, None, "0", "1"), "needs --input-size"),
-        (("three", None, None, None, "0", "1"), "'three' is no list of numbers"),
+        (
+            ("three", None, None, None, "0", "1"),
+            "'three' is no list of whole numbers; write them as 3,224,224",
+        ),
         (("3,8,8", 9, "squash", None, "0", "1"), "--resize goes with --crop center"),
     ):
         with pytest.raises(PreceptorError, match=reason):

@@ -45,6 +45,19 @@ def test_centres_are_the_mean_features_of_the_teachers_own_classes(zoo: Zoo, run
     assert zoo.verify("a") == []
 
 
+@pytest.mark.parametrize("kind", [str, Path])
+def test_a_path_stands_for_a_task(zoo: Zoo, run: Path, tmp_path: Path, kind: type) -> None:
+    task = make_task()
+    images, labels = task.train.load(slice(None)).numpy(), task.train.labels
+    data = tmp_path / "data.npz"
+    np.savez(
+        data, train_x=images, train_y=labels, test_x=images, test_y=labels, classes=np.array(task.classes)
+    )
+    assert zoo.add(f"run:{run}", name="path", centers_from=kind(data)).centers_source == "data"
+    zoo.add(f"run:{run}", name="task", centers_from=task)
+    torch.testing.assert_close(zoo.load("path").centers, zoo.load("task").centers)
+
+
 def test_centres_do_not_read_the_data_twice(zoo: Zoo, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ArrayStore, "identify", None)  # a fingerprint would pass over all samples
     assert zoo.add(f"run:{run}", name="a", centers_from=make_task()).centers_source == "data"

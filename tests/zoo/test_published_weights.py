@@ -37,7 +37,7 @@ def test_a_weights_file_needs_the_names_of_its_classes(zoo: Zoo, tmp_path: Path,
 
 
 def test_random_weights_come_only_when_asked_for_and_the_card_says_so(
-    zoo: Zoo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    zoo: Zoo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_network(*_: object, **__: object) -> None:
         raise ConnectionError("no route to host")
@@ -57,9 +57,16 @@ def test_random_weights_come_only_when_asked_for_and_the_card_says_so(
     card = zoo.add("timm:test_resnet", name="t", untrained=True, classes=CLASSES, preprocessing=SMALL)
     assert not card.trained
     assert not zoo.listing()[0]["trained"]
+
+
+@each_framework
+def test_random_weights_and_a_file_of_them_are_told_apart(zoo: Zoo, tmp_path: Path, source: str) -> None:
     torch.save(resnet_state(3), tmp_path / "w.pth")
-    with pytest.raises(PreceptorError, match="--weights means nothing"):
-        zoo.add("timm:test_resnet", name="u", untrained=True, weights=tmp_path / "w.pth", classes=CLASSES)
+    with pytest.raises(
+        PreceptorError,
+        match=r"--untrained asks for random weights and --weights for those of 'w.pth'; leave one",
+    ):
+        zoo.add(source, name="u", untrained=True, weights=tmp_path / "w.pth", classes=CLASSES)
 
 
 def test_published_weights_from_the_hub_are_loaded_strictly(

@@ -45,7 +45,7 @@ def test_run_of_an_own_class(zoo: Zoo, run: Path) -> None:
     ):
         zoo.add(f"run:{run}", name="t")
     (run / "config.json").write_text(config.replace("[0.5, 0.5, 0.5]", "[0.5]"))
-    with pytest.raises(PreceptorError, match=r"no valid preprocessing: .*mean has 1 numbers for 3 channels"):
+    with pytest.raises(PreceptorError, match=r"no valid preprocessing: mean has 1 numbers for 3 channels"):
         zoo.add(f"run:{run}", name="t")
 
 

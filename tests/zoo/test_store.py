@@ -113,9 +113,10 @@ def test_a_teacher_without_a_card_does_not_exist(any_zoo: Zoo, run: Path) -> Non
     assert any_zoo.names() == []
     with pytest.raises(PreceptorError, match="no teacher 'a'"):
         any_zoo.load("a")
-    any_zoo.remove("a")
-    any_zoo.add(f"run:{run}", name="a")
-    assert any_zoo.verify("a") == []
+    with pytest.raises(PreceptorError, match="no teacher 'a'"):
+        any_zoo.remove("a")
+    with pytest.raises(PreceptorError, match="a folder 'a' that is no teacher"):
+        any_zoo.add(f"run:{run}", name="a")
 
 
 def test_a_failed_add_leaves_nothing(any_zoo: Zoo, run: Path) -> None:

@@ -85,7 +85,8 @@ def train(
         tensorboard: Write TensorBoard files into the run folder as well.
         checkpoint_every: Steps between checkpoints; None: at an epoch's end, at most every ten seconds.
         evaluate_every: Epochs between evaluations on the test split (on validation data it is every epoch).
-        write_centers: Write centers.safetensors, the class means of its features over the training set.
+        write_centers: Write centers.safetensors, the class means of its features over the training set: the
+            centres of a teacher that the run becomes. The command ``preceptor train`` always writes them.
         trust_code: Let a teacher that came from a ``python:`` source run its code.
         progress: Show a progress bar; None: where standard error is a terminal.
         **options: Settings of the recipe (``epochs=20``) and options of the method (``weight=10``).

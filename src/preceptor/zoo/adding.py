@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from preceptor.core import PreceptorError
 from preceptor.defaults import own_defaults
 from preceptor.devices import resolve_device
+from preceptor.files import local_path
 from preceptor.wording import counted
 from preceptor.zoo.card import (
     CENTERS_FILE,
@@ -140,8 +141,11 @@ def _card(
     if isinstance(module, nn.Module):
         count = sum(parameter.numel() for parameter in module.parameters())
     reference = request.reference
-    if request.kind in ("onnx", "run", "hf") and Path(reference).exists():
-        reference = Path(reference).name  # the folder it lay in says nothing elsewhere, and may say too much
+    place = local_path(reference)
+    if request.kind in ("onnx", "run", "hf") and place.exists():
+        reference = os.path.basename(
+            os.path.abspath(place)
+        )  # its folder says nothing elsewhere, and may say too much
     libraries = ["preceptor", "torch"] + [_LIBRARIES[k] for k in (request.kind,) if k in _LIBRARIES]
     return Card(
         name=name,
@@ -173,6 +177,13 @@ def _records(files: dict[str, bytes]) -> dict[str, FileRecord]:
 def as_tensor(centers: Any) -> Tensor | None:
     """Centres given as a tensor, an array or rows."""
     return None if centers is None else torch.as_tensor(centers, dtype=torch.float32, device="cpu")
+
+
+def as_task(data: Task | str | os.PathLike[str] | None) -> Task | None:
+    """A task as given, or read from where it lies."""
+    from preceptor.data import Task
+
+    return data if data is None or isinstance(data, Task) else Task(data)
 
 
 def as_classes(classes: Sequence[str] | str | None) -> tuple[str, ...] | None:

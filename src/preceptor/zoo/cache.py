@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from filelock import FileLock, Timeout
+from filelock import FileLock
 
 from preceptor.core import Outputs, PreceptorError
 from preceptor.files import cache_folder, check_can_write
@@ -65,7 +65,10 @@ class FeatureCache:
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:40]
 
     def lock(self, key: str) -> FileLock:
-        """Held by the process that computes `key`, so that others wait for it instead of computing it too."""
+        """Held by the process that computes `key`, so that others wait for it instead of computing it too.
+
+        Its file is empty and stays: who had opened it before it was removed would hold a lock that nobody else sees.
+        """
         return FileLock(self._make(self.root / _LOCKS) / f"{key}.lock")
 
     def _make(self, folder: Path) -> Path:
@@ -189,9 +192,6 @@ class FeatureCache:
             gone = sum(discard(path) for path in self.root.glob("[!.]*"))
             self._write_total(0)
         sweep(self.root)
-        for lock in (self.root / _LOCKS).glob("[!.]*.lock"):
-            with contextlib.suppress(Timeout), FileLock(lock, timeout=0):  # not one that somebody holds
-                lock.unlink(missing_ok=True)
         return gone
 
 

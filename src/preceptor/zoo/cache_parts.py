@@ -58,6 +58,8 @@ def clear_parts(root: Path) -> Cleared:
 def _file_sizes(folder: Path) -> Iterator[int]:
     for base, _, names in os.walk(folder):
         for name in names:
+            if name.endswith(".lock"):  # empty, and left when a part is cleared
+                continue
             with contextlib.suppress(FileNotFoundError):  # others may clear at the same time
                 yield os.stat(os.path.join(base, name)).st_size
 
@@ -70,12 +72,13 @@ def _remove(path: Path) -> bool:
 
 
 def _remove_locked(folder: Path) -> bool:
-    """Remove a student's folder and its lock; False where somebody holds that."""
-    lock = folder.with_suffix(".lock")
+    """Remove a student's folder; False where somebody holds its lock.
+
+    The lock's file stays: who had opened it before it was removed would hold a lock that nobody else sees.
+    """
     try:
-        with FileLock(lock, timeout=0):
+        with FileLock(folder.with_suffix(".lock"), timeout=0):
             discard(folder)
-            lock.unlink(missing_ok=True)
     except Timeout:
         return False
     return True

@@ -40,8 +40,8 @@ def check_name(name: str) -> str:
     """Return `name` if it can be a teacher's; it becomes a folder, so it must not lead out of the zoo."""
     if not _NAME.match(name) or ".." in name or name == INDEX_FILE:
         raise PreceptorError(
-            f"{name!r} cannot be a teacher's name: use up to 128 letters, digits, '.', '_', '+' and '-', "
-            "beginning with a letter or a digit, without '..'"
+            f"{name!r} cannot be a teacher's name: use up to 128 of a-z, A-Z, 0-9, '.', '_', '+' and '-', "
+            "beginning with a letter or a digit, without '..' and without '.' at the end"
         )
     return name
 

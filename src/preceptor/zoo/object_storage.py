@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
 import time
@@ -11,7 +12,7 @@ from typing import Any
 from preceptor.core import PreceptorError
 from preceptor.zoo.card import CARD_FILE, INDEX_FILE, check_name
 from preceptor.zoo.limits import check_size
-from preceptor.zoo.storage import Stamps, exists_already
+from preceptor.zoo.storage import Stamps, exists_already, stands_in_the_way
 
 CLAIM_SECONDS = 3600  # an unfinished add this old is dead: an object store cannot say which process runs
 CLAIM_FILE = ".claim"
@@ -48,7 +49,7 @@ class ObjectStorage:
         self.filesystem.invalidate_cache()
         try:
             return _object_stamp(self.filesystem.info(self._path(name, CARD_FILE)))
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
 
     def read(self, name: str, file: str, limit: int) -> bytes:
@@ -61,28 +62,61 @@ class ObjectStorage:
     def commit(self, name: str, files: Mapping[str, bytes]) -> None:
         """Claim the name, write all files, and the card last: with it the teacher exists."""
         claim = self._claim(name)
+        if self.filesystem.exists(self._path(name, CARD_FILE)):
+            self.filesystem.rm_file(claim)
+            raise exists_already(name)
         try:
-            if self.filesystem.exists(self._path(name, CARD_FILE)):
-                raise exists_already(name)
             for file, data in sorted(files.items(), key=lambda item: item[0] == CARD_FILE):
                 self.filesystem.pipe_file(self._path(name, file), data)
-        finally:
-            self.filesystem.rm_file(claim)
+        except BaseException:
+            self._delete(name)
+            raise
+        self.filesystem.rm_file(claim)
 
     def check_writable(self, name: str) -> None:
         """Try with an empty object beside the teachers, which does not stay."""
+        self._check_free(name)
         path = f"{self.root}/.writable-{secrets.token_hex(8)}"
         self.filesystem.pipe_file(path, b"")
         self.filesystem.rm_file(path)
 
     def remove(self, name: str) -> bool:
-        """Delete the card first: without it the teacher does not exist."""
+        """Delete a teacher, or what an add or a removal that was killed left: there its claim lies.
+
+        What has neither card nor claim is other people's.
+        """
+        if not self._under(name).keys() & {CARD_FILE, CLAIM_FILE}:
+            return False
+        self.filesystem.pipe_file(self._claim_path(name), _claim_token())  # for this may be cut off too
+        self._delete(name)
+        return True
+
+    def _delete(self, name: str) -> None:
+        """Delete what lies under a name: the card first, without which there is no teacher, and the claim last."""
+        files = self._under(name)
+        for file in sorted(files, key=lambda file: (file == CLAIM_FILE, file != CARD_FILE)):
+            with contextlib.suppress(FileNotFoundError):  # others may remove it at the same time
+                self.filesystem.rm_file(files[file])
+
+    def _under(self, name: str) -> dict[str, str]:
+        """Paths of all files under a name, by their place in its folder; "" where the name is a file's own."""
         folder = f"{self.root}/{check_name(name)}"
         self.filesystem.invalidate_cache()
-        paths = self.filesystem.find(folder)
-        for path in sorted(paths, key=lambda path: not path.endswith("/" + CARD_FILE)):
-            self.filesystem.rm_file(path)
-        return bool(paths)
+        try:
+            found = self.filesystem.find(folder, detail=True)
+        except FileNotFoundError:
+            return {}
+        # s3fs names the folder itself where its first file comes between two questions.
+        files = (path for path, info in found.items() if info.get("type") != "directory")
+        return {path[len(folder) :].strip("/"): path for path in files}
+
+    def _check_free(self, name: str) -> None:
+        """Refuse a name under which a teacher or anything else stands, unless it is claimed by an add."""
+        files = self._under(name)
+        if CARD_FILE in files:
+            raise exists_already(name)
+        if files and CLAIM_FILE not in files:
+            raise stands_in_the_way(name, "file" if "" in files else "folder")
 
     def read_index(self) -> bytes:
         """The index, empty where there is none."""
@@ -107,11 +141,8 @@ class ObjectStorage:
 
     def _claim(self, name: str) -> str:
         """Reserve a name for this add, so that the files of two adds can never mix."""
-        path = f"{self.root}/{check_name(name)}/{CLAIM_FILE}"
-        token = json.dumps({"token": secrets.token_hex(8), "time": time.time()}).encode()
-        self.filesystem.invalidate_cache()
-        if self.filesystem.exists(self._path(name, CARD_FILE)):
-            raise exists_already(name)
+        path, token = self._claim_path(name), _claim_token()
+        self._check_free(name)
         try:
             self.filesystem.pipe_file(path, token, mode="create")
         except FileExistsError as error:
@@ -128,11 +159,18 @@ class ObjectStorage:
             raise PreceptorError(f"another process is adding {name!r} to this zoo; choose another name")
         return path
 
+    def _claim_path(self, name: str) -> str:
+        return f"{self.root}/{check_name(name)}/{CLAIM_FILE}"
+
     def _stale(self, path: str) -> bool:
         try:
             return time.time() - float(json.loads(self.filesystem.cat_file(path))["time"]) > CLAIM_SECONDS
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return True
+
+
+def _claim_token() -> bytes:
+    return json.dumps({"token": secrets.token_hex(8), "time": time.time()}).encode()
 
 
 def _object_stamp(info: Mapping[str, Any]) -> list[Any]:

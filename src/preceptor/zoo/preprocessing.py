@@ -174,8 +174,9 @@ def as_preprocessing(value: Preprocessing | dict[str, Any] | None) -> Preprocess
 def first_fault(error: ValidationError) -> str:
     """Where the first fault is and what it is, as the end of a sentence."""
     first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"])
-    return f"{' at ' + where if where else ''}: {first['msg']}"
+    where = ".".join(str(part) for part in first["loc"] if not str(part).startswith("tuple["))
+    reason = str(first["ctx"]["error"]) if first["type"] == "value_error" else first["msg"]
+    return f"{' at ' + where if where else ''}: {reason}"
 
 
 def _check_range(images: Tensor) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import shutil
@@ -26,19 +27,28 @@ def sweep(root: Path) -> None:
         try:
             owner, process, _ = path.name.split("-", 1)[1].rsplit("-", 2)
             dead = owner == host and not psutil.pid_exists(int(process))
-            old = time.time() - path.stat().st_mtime > STALE_SECONDS
+            old = time.time() - path.lstat().st_mtime > STALE_SECONDS
         except (ValueError, FileNotFoundError):
             continue
         if dead or old:
-            shutil.rmtree(path, ignore_errors=True)
+            _delete(path)
 
 
 def discard(path: Path) -> bool:
-    """Make a folder vanish at once (by a rename) and then delete it; False where there was none."""
+    """Make a folder or a file vanish at once (by a rename) and then delete it; False where there was none."""
     trash = hidden_path(path.parent, "trash")
     try:
         os.rename(path, trash)
     except FileNotFoundError:
         return False
-    shutil.rmtree(trash, ignore_errors=True)
+    _delete(trash)
     return True
+
+
+def _delete(path: Path) -> None:
+    """Delete a folder with all that is in it, a file, or a link but not what it leads to; as far as that goes."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+        return
+    with contextlib.suppress(OSError):
+        path.unlink()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -43,10 +44,10 @@ class Storage(Protocol):
         """Add a teacher with all its files, or nothing."""
 
     def check_writable(self, name: str) -> None:
-        """Raise what `commit` would, where nothing can be written."""
+        """Raise what `commit` would, where the name is taken or nothing can be written."""
 
     def remove(self, name: str) -> bool:
-        """Remove a teacher, or the rest of one; False where there was nothing."""
+        """Remove a teacher, or the rest of one; False, and nothing touched, where there is none."""
 
     def read_index(self) -> bytes:
         """The index, empty where there is none."""
@@ -82,6 +83,14 @@ def open_storage(url: str) -> Storage:
 def exists_already(name: str) -> PreceptorError:
     """The refusal to overwrite."""
     return PreceptorError(f"the zoo has a teacher {name!r} already; choose another name or remove it first")
+
+
+def stands_in_the_way(name: str, kind: str) -> PreceptorError:
+    """The refusal to mix a teacher with something else; `kind` is what stands there, a file or a folder."""
+    return PreceptorError(
+        f"a {kind} {name!r} that is no teacher (it has no {CARD_FILE}) stands in the way; choose another name, or "
+        "move it out of the zoo"
+    )
 
 
 class LocalStorage:
@@ -126,9 +135,8 @@ class LocalStorage:
 
     def commit(self, name: str, files: Mapping[str, bytes]) -> None:
         """Write everything under a hidden name, flush it, then rename."""
-        target = self.root / check_name(name)
-        if target.exists():
-            raise exists_already(name)
+        self._check_free(name)
+        target = self.root / name
         self.root.mkdir(parents=True, exist_ok=True)
         sweep(self.root)
         staging = hidden_path(self.root, "staging")
@@ -142,9 +150,8 @@ class LocalStorage:
             sync_folder(staging)
             try:
                 os.rename(staging, target)
-            except OSError as error:
-                if target.exists():
-                    raise exists_already(name) from error
+            except OSError:
+                self._check_free(name)  # another process may have come first
                 raise
         except BaseException:
             shutil.rmtree(staging, ignore_errors=True)
@@ -153,14 +160,25 @@ class LocalStorage:
 
     def check_writable(self, name: str) -> None:
         """Try with an empty file, which does not stay."""
+        self._check_free(name)
+        check_can_write(self.root / name)
+
+    def _check_free(self, name: str) -> None:
+        """Refuse a name under which something stands, be it a link that leads nowhere."""
         target = self.root / check_name(name)
-        if target.exists():
+        if self.stamp(name) is not None:
             raise exists_already(name)
-        check_can_write(target)
+        if os.path.lexists(target):
+            raise stands_in_the_way(name, "folder" if target.is_dir() else "file")
 
     def remove(self, name: str) -> bool:
-        """Rename to a hidden name, then delete at leisure."""
-        if not discard(self.root / check_name(name)):
+        """Rename to a hidden name, then delete at leisure. Other people's folders and files are left alone."""
+        folder = self.root / check_name(name)
+        try:
+            card = os.lstat(folder / CARD_FILE)  # a broken card will do: the teacher has to go somehow
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        if stat.S_ISDIR(card.st_mode) or not discard(folder):
             return False
         sync_folder(self.root)
         return True

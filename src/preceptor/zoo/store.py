@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from preceptor.core import PreceptorError
 from preceptor.files import explain, local_path
 from preceptor.wording import hint
-from preceptor.zoo.card import CARD_FILE, Card, check_name, read_card
+from preceptor.zoo.card import CARD_FILE, Card, read_card
 from preceptor.zoo.limits import MAX_CARD_BYTES, MAX_FILE_BYTES
 from preceptor.zoo.preprocessing import Preprocessing, as_preprocessing
-from preceptor.zoo.storage import exists_already, open_storage
+from preceptor.zoo.storage import open_storage
 
 if TYPE_CHECKING:
     from preceptor.data import Task
@@ -56,7 +57,7 @@ class Zoo:
         weights: str | Path | None = None,
         preprocessing: Preprocessing | dict[str, Any] | None = None,
         centers: Any = None,
-        centers_from: Task | None = None,
+        centers_from: Task | str | os.PathLike[str] | None = None,
         accuracy: float | None = None,
         licence: str | None = None,
         untrained: bool = False,
@@ -75,8 +76,8 @@ class Zoo:
             weights: A ``.safetensors`` or ``.pth`` file, where the weights lie apart.
             preprocessing: How images become inputs, where the source does not know or is to be overruled.
             centers: ``(C_T, d)`` class centres from elsewhere.
-            centers_from: A task with samples of all the teacher's classes; their mean features become the
-                centres.
+            centers_from: A `Task` with samples of all the teacher's classes, or what one is made from (a folder,
+                an ``.npz``, ``glyphs:letters``, …); their mean features become the centres.
             accuracy: On its own test set, between 0 and 1.
             licence: Of the weights.
             untrained: Take random weights on purpose; the card says so.
@@ -102,12 +103,13 @@ class Zoo:
             linear_head=linear_head,
             trust_code=trust_code,
         )
+        task = adding.as_task(centers_from)
         with code_of(request):
             prepared = adding.prepare(
                 request,
                 name=name,
                 centers=adding.as_tensor(centers),
-                centers_from=centers_from,
+                centers_from=task,
                 accuracy=accuracy,
                 licence=licence,
                 device=device,
@@ -117,8 +119,6 @@ class Zoo:
 
     def check_free(self, name: str) -> None:
         """Refuse a name that cannot be given to a new teacher, or a zoo that cannot be written."""
-        if self.storage.stamp(check_name(name)) is not None:
-            raise exists_already(name)
         self.storage.check_writable(name)
 
     def commit(self, card: Card, files: dict[str, bytes]) -> None:

@@ -38,6 +38,14 @@ class Request:
                 option = "--" + name.replace("_", "-")
                 raise PreceptorError(f"{option} means nothing for {self.kind}: sources; leave it out")
 
+    def refuse_two_weights(self) -> None:
+        """Refuse a file of weights where random ones were asked for."""
+        if self.untrained and self.weights is not None:
+            raise PreceptorError(
+                f"--untrained asks for random weights and --weights for those of {self.weights.name!r}; "
+                "leave one of the two out"
+            )
+
 
 @dataclass(frozen=True)
 class Candidate:

@@ -12,7 +12,9 @@ def imagenet_classes(subset: str = "imagenet-1k") -> tuple[str, ...]:
     try:
         info = ImageNetInfo(subset)
     except (AssertionError, FileNotFoundError) as error:
-        raise PreceptorError(f"no label set {subset!r} is known; use imagenet-1k or imagenet-12k") from error
+        raise PreceptorError(
+            f"no label set {subset!r} is known; give a list of class names, or imagenet-1k or imagenet-12k"
+        ) from error
     names = [name.split(",")[0] for name in info.label_descriptions()]
     repeated = {name for name in names if names.count(name) > 1} if len(names) < 2000 else set(names)
     synsets = info.label_names()

@@ -24,10 +24,9 @@ _INTERPOLATIONS = {"nearest", "bilinear", "bicubic"}
 def fetch(request: Request) -> Candidate:
     """Build the model and load its weights: a file, the hub's, or random ones if asked for."""
     request.refuse("trust_code")
+    request.refuse_two_weights()
     config = _config(request.reference)
     published = request.weights is None and not request.untrained
-    if request.untrained:
-        request.refuse("weights")
     known = _published_classes(config) if request.weights is None else None
     classes = need_classes(request, known, f"a weights file for {request.text} does not name its classes")
     if published and config.num_classes != len(classes):

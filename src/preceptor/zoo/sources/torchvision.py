@@ -19,10 +19,9 @@ from preceptor.zoo.weights import load_strictly, read_state_dict
 def fetch(request: Request) -> Candidate:
     """Build the model and load its weights: a file, the published ones, or random ones if asked for."""
     request.refuse("trust_code")
+    request.refuse_two_weights()
     name, _, version = request.reference.partition("@")
     published = _published(name, version, request.weights)
-    if request.untrained:
-        request.refuse("weights")
     known = None
     if request.weights is None or request.weights.name == Path(published.url).name:
         known = tuple(published.meta["categories"])
