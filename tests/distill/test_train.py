@@ -10,15 +10,28 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from preceptor.core import PreceptorError
 from preceptor.data.plan import epoch_order
 from preceptor.distill import loop
 from preceptor.distill.run_folder import RunFolder
+from preceptor.distill.saved_run import load_run
 from preceptor.distill.train import train
+from preceptor.ot import class_centers
 from tests.distill.plain import Plain, assert_same_weights
 from tests.distill.toys import toy_task, vector_task
+
+
+def test_centres_are_the_class_means_of_the_students_features(tmp_path: Path) -> None:
+    task = toy_task(train=90)  # batches that end in an uneven one
+    train(task, student="cnn-4", epochs=1, out=tmp_path, write_centers=True, batch_size=16)
+    saved = load_run(tmp_path)
+    with torch.no_grad():
+        features = saved.network.outputs(saved.normalise(task.train.load(np.arange(90)))).features
+    expected = class_centers(features, torch.from_numpy(task.train.labels), 4)
+    torch.testing.assert_close(load_file(tmp_path / "centers.safetensors")["centers"], expected)
 
 
 def test_it_learns_and_writes_the_run_folder(tmp_path: Path) -> None:

@@ -80,6 +80,13 @@ def test_hf_preprocessing_agrees_with_its_processor(zoo: Zoo, tmp_path: Path, ki
     torch.testing.assert_close(came, expected["pixel_values"], atol=0.02, rtol=0)
 
 
+def test_a_preprocessor_without_sense_is_told_in_one_sentence(zoo: Zoo, folder: Path) -> None:
+    path = folder / "preprocessor_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "image_std": [0.0, 0.0, 0.0]}))
+    with pytest.raises(PreceptorError, match=r"the preprocessor of .* is not valid.*: give --input-size"):
+        zoo.add(f"hf:{folder}", name="t")
+
+
 def save_hf(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
     safetensors.torch.save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from preceptor.core import PreceptorError
 from preceptor.distill.devices import sum_over_processes
-from preceptor.ot import class_centers
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
@@ -72,10 +71,13 @@ def evaluate(
 def feature_means(
     network: nn.Module, loader: Any, normalise: Callable[[Tensor], Tensor], num_classes: int
 ) -> Tensor:
-    """Each class's mean feature over an unaugmented loader: (C, d)."""
-    features, labels = [], []
+    """Each class's mean feature over an unaugmented loader: (C, d). All features at once need not fit."""
+    sums, counts = torch.zeros(0), torch.zeros(num_classes, dtype=torch.int64)
     for batch in loader.epoch(0):
         counted = batch.weights > 0
-        features.append(network.outputs(normalise(batch.images)).features[counted])  # type: ignore[operator]
-        labels.append(batch.labels[counted])
-    return class_centers(torch.cat(features).float(), torch.cat(labels), num_classes)
+        found = network.outputs(normalise(batch.images)).features[counted]  # type: ignore[operator]
+        features, labels = found.float().cpu().double(), batch.labels[counted].cpu()
+        sums = sums if len(sums) else features.new_zeros(num_classes, features.shape[1])
+        sums.index_add_(0, labels, features)
+        counts += torch.bincount(labels, minlength=num_classes)
+    return (sums / counts[:, None]).float()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import ValidationError
 from torch import nn
 
 from preceptor.core import PreceptorError
@@ -14,6 +15,7 @@ from preceptor.files import local_path
 from preceptor.wording import listed
 from preceptor.zoo.card import WEIGHTS_FILE, Card, Preprocessing
 from preceptor.zoo.limits import MAX_CARD_BYTES, check_size
+from preceptor.zoo.preprocessing import first_fault
 from preceptor.zoo.sources.candidate import Candidate, Request, need_classes, offline
 from preceptor.zoo.weights import load_strictly, read_state_dict
 
@@ -171,12 +173,17 @@ def _preprocessing(folder: Path, what: str) -> Preprocessing:
             f"{what} is preprocessed by {type(processor).__name__}, which is not supported: {hint}"
         )
     normalised = getattr(processor, "do_normalize", True)
-    return Preprocessing(
-        **_geometry(kind, processor, what),
-        interpolation=_RESAMPLE.get(resample, "bilinear"),
-        mean=tuple(processor.image_mean) if normalised else (),
-        std=tuple(processor.image_std) if normalised else (),
-    )
+    try:
+        return Preprocessing(
+            **_geometry(kind, processor, what),
+            interpolation=_RESAMPLE.get(resample, "bilinear"),
+            mean=tuple(processor.image_mean) if normalised else (),
+            std=tuple(processor.image_std) if normalised else (),
+        )
+    except ValidationError as error:
+        raise PreceptorError(
+            f"the preprocessor of {what} is not valid{first_fault(error)}: {hint}"
+        ) from error
 
 
 def _geometry(kind: str, processor: Any, what: str) -> dict[str, Any]:
