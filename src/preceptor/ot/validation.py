@@ -57,9 +57,9 @@ def check_tensors(**named: object) -> None:
 def check_finite(**named: Tensor) -> None:
     """Raise unless all rows of these have finite numbers only."""
     for name, values in named.items():
-        finite = torch.isfinite(values).flatten(1).all(dim=1)
+        finite = torch.isfinite(torch.atleast_1d(values))
         if not bool(finite.all()):
-            row = int(torch.nonzero(~finite)[0])
+            row = int(torch.nonzero(~finite)[0, 0])
             raise ValueError(f"{name} has NaN or infinity in row {row}; finite values were expected")
 
 

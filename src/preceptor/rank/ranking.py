@@ -92,7 +92,7 @@ def rank(
         cache: folder of features and journal; the user's cache folder by default.
     """
     start = time.perf_counter()
-    zoo = zoo if isinstance(zoo, Zoo) else Zoo(os.fspath(zoo))
+    zoo = Zoo(os.fspath(zoo)) if isinstance(zoo, str | os.PathLike) else zoo
     task = task if isinstance(task, Task) else Task(task)
     check_seed(seed)
     chosen = choose_metrics(metrics, by)
