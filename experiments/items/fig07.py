@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 from experiments import results
 from experiments.assessments import KEY, judges, key_of, merged, quality, within
 from experiments.book import COLOURS, NOT_RUN, Book, Sample, plain_axes, save_figure, table
+from experiments.items import fig05
 from experiments.items.fig07_paper import PEARSON
 from experiments.jobs import Job, Scale, TeacherSpec, distillation
 from experiments.lab import Lab
@@ -257,7 +258,17 @@ def _gains(book: Book, data: str, per_class: int | None) -> str:
         "points in the mean."
     )
     lines = [[arch, *(gains[arch, share].shown(signed=True, digits=1) for share in shares)] for arch in archs]
+    if per_class is None:
+        lines.insert(
+            0, [f"the paper's Fig. 5, {fig05.TEACHERS[data]}", *(_said(data, share) for share in shares)]
+        )
     return text + "\n\n" + table(["teacher", *(f"{share:.0%}" for share in shares)], lines)
+
+
+def _said(data: str, share: float) -> str:
+    """The paper's gain of the same student from its first teacher."""
+    ours, alone = (fig05.said(data, STUDENTS[data], share, method) for method in ("sinkhorn", "none"))
+    return "–" if ours is None or alone is None else f"{ours - alone:+.1f}"
 
 
 def _images(data: str, per_class: int | None) -> str:
