@@ -402,3 +402,11 @@ def test_a_class_with_a_comma_can_be_chosen(tmp_path):
     names = np.array(["salt, pepper", "oil", "rice"])
     np.savez(tmp_path / "a.npz", train_x=x, train_y=y, test_x=x, test_y=y, classes=names)
     assert Task(tmp_path / "a.npz", classes='oil,"salt, pepper"').classes == ("oil", "salt, pepper")
+
+
+def test_class_names_in_bytes_are_text() -> None:
+    labels = np.arange(4) % 2
+    task = Task.from_arrays(
+        np.zeros((4, 3)), labels, np.zeros((4, 3)), labels, [b"caf\xc3\xa9", np.str_("tea")]
+    )
+    assert task.classes == ("café", "tea")

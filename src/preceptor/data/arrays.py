@@ -142,10 +142,11 @@ def class_names(values: np.ndarray, name: str) -> tuple[str, ...]:
         raise PreceptorError(
             f"classes in {name} is {values.dtype} of shape {values.shape}; expected a list of strings"
         )
-    return tuple(_as_text(value, name) for value in values.tolist())
+    return tuple(class_name(value, name) for value in values.tolist())
 
 
-def _as_text(value: bytes | str | int, name: str) -> str:
+def class_name(value: Any, name: str) -> str:
+    """One class name as text; bytes are taken for UTF-8."""
     try:
         text = value.decode() if isinstance(value, bytes) else str(value)
         text.encode()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from preceptor.core import PreceptorError
-from preceptor.data.arrays import array_split, dataset_split, numbered_classes
+from preceptor.data.arrays import array_split, class_name, dataset_split, numbered_classes
 from preceptor.data.protocol import Window, parse_classes, parse_window, window_classes
 from preceptor.data.sources import read_source
 from preceptor.data.split import Split
@@ -251,7 +251,7 @@ def _suffix(span: Window | None, names: Sequence[str] | None) -> str:
 
 def _names(classes: Sequence[str] | None, train: Split, name: str) -> tuple[str, ...]:
     if classes is not None:
-        return tuple(str(entry) for entry in classes)
+        return tuple(class_name(entry, name) for entry in classes)
     return numbered_classes(train.labels, name)
 
 
