@@ -17,6 +17,13 @@ from preceptor.zoo.staging import sweep
 from tests.zoo.tampering import damage
 
 
+def in_memory(name: str) -> tuple[Zoo, ObjectStorage]:
+    """A zoo of its own in an object store, and that store."""
+    zoo = Zoo(f"memory://{name}/zoo")
+    assert isinstance(zoo.storage, ObjectStorage)
+    return zoo, zoo.storage
+
+
 def place(zoo: Zoo, path: str) -> None:
     """Put a user's own file into the zoo's place."""
     if isinstance(zoo.storage, ObjectStorage):
@@ -101,16 +108,15 @@ def test_what_a_killed_process_left_is_cleared_whatever_it_is(tmp_path: Path) ->
 def test_an_add_that_fails_in_an_object_store_leaves_no_object(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    zoo = Zoo("memory://failing/zoo")
-    filesystem = zoo.storage.filesystem  # type: ignore[attr-defined]
-    write = filesystem.pipe_file
+    zoo, storage = in_memory("failing")
+    write = storage.filesystem.pipe_file
 
     def full(path: str, data: bytes, **options: object) -> None:
         if path.endswith(CARD_FILE):
             raise OSError(28, "No space left on device")
         write(path, data, **options)
 
-    monkeypatch.setattr(filesystem, "pipe_file", full)
+    monkeypatch.setattr(storage.filesystem, "pipe_file", full)
     with pytest.raises(OSError, match="No space left"):
         zoo.add(f"run:{run}", name="a")
     assert files(zoo) == []
@@ -119,9 +125,8 @@ def test_an_add_that_fails_in_an_object_store_leaves_no_object(
 def test_a_removal_cut_off_in_an_object_store_can_be_finished(
     run: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    zoo = Zoo("memory://cutoff/zoo")
-    filesystem = zoo.storage.filesystem  # type: ignore[attr-defined]
-    delete = filesystem.rm_file
+    zoo, storage = in_memory("cutoff")
+    delete = storage.filesystem.rm_file
     for allowed in range(4):  # card, weights, check, claim
         zoo.add(f"run:{run}", name="a")
         left = [allowed]
@@ -133,7 +138,7 @@ def test_a_removal_cut_off_in_an_object_store_can_be_finished(
             delete(path)
 
         with monkeypatch.context() as patch:
-            patch.setattr(filesystem, "rm_file", cut)
+            patch.setattr(storage.filesystem, "rm_file", cut)
             with pytest.raises(SystemExit):
                 zoo.remove("a")
         assert zoo.names() == ([] if allowed else ["a"])
@@ -142,9 +147,7 @@ def test_a_removal_cut_off_in_an_object_store_can_be_finished(
 
 
 def test_half_a_teacher_under_a_stale_claim_is_in_nobodys_way(run: Path) -> None:
-    zoo = Zoo("memory://stale/zoo")
-    storage = zoo.storage
-    assert isinstance(storage, ObjectStorage)
+    zoo, storage = in_memory("stale")
     stale = json.dumps({"token": "x", "time": 0}).encode()
     storage.filesystem.pipe_file(f"{storage.root}/a/{CLAIM_FILE}", stale)
     storage.filesystem.pipe_file(f"{storage.root}/a/weights.safetensors", b"half")
@@ -156,9 +159,7 @@ def test_a_folder_that_s3fs_names_for_a_claim_in_the_same_moment_is_no_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It finds nothing, asks once more for a file of that name, and is told of the folder made in between."""
-    zoo = Zoo("memory://moment/zoo")
-    storage = zoo.storage
-    assert isinstance(storage, ObjectStorage)
+    zoo, storage = in_memory("moment")
     monkeypatch.setattr(
         storage.filesystem, "find", lambda path, **_: {path: {"type": "directory"}}, raising=False
     )
