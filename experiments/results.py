@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import json
 import os
@@ -39,8 +40,12 @@ def _command(arguments: list[str]) -> str:
     return " ".join(words)
 
 
+@functools.cache
 def commit() -> str | None:
-    """The commit of the checkout, or the one that a copy without git is told to be of."""
+    """The commit of the checkout when it was first asked for, or the one that a copy without git is told to be of.
+
+    Ask at the start: a checkout may move on while a long run goes on with the code that it has read.
+    """
     if told := os.environ.get("PRECEPTOR_COMMIT"):
         return told
     asked = subprocess.run(

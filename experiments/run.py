@@ -90,6 +90,7 @@ def chosen(job: Job, conditions: list[str]) -> bool:
 def main(arguments: list[str] | None = None) -> int:
     """Returns the number of trainings, or of teachers where only those were asked for, that are still to be done."""
     args = options().parse_args(arguments)
+    results.commit()  # of the code that runs now
     if args.scale == "smoke" and args.results is None:
         raise SystemExit("--scale smoke needs --results: toy numbers do not go where the real ones are")
     device = "cuda" if torch.cuda.is_available() else "cpu"

@@ -267,3 +267,14 @@ def test_rows_say_which_weights_taught(lab):
     assert "anew from the same seed taught some of the rows (1, 1)" in Book(lab.results).trained_again(
         "trial"
     )
+
+
+def test_a_row_names_the_commit_that_the_run_began_with(monkeypatch):
+    results.commit.cache_clear()
+    try:
+        monkeypatch.setenv("PRECEPTOR_COMMIT", "first")
+        assert results.evidence()["commit"] == "first"
+        monkeypatch.setenv("PRECEPTOR_COMMIT", "later")
+        assert results.evidence()["commit"] == "first"
+    finally:
+        results.commit.cache_clear()

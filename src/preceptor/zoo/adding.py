@@ -143,9 +143,8 @@ def _card(
     reference = request.reference
     place = local_path(reference)
     if request.kind in ("onnx", "run", "hf") and place.exists():
-        reference = os.path.basename(
-            os.path.abspath(place)
-        )  # its folder says nothing elsewhere, and may say too much
+        # Its folder says nothing elsewhere, and may say too much.
+        reference = os.path.basename(os.path.abspath(place))
     libraries = ["preceptor", "torch"] + [_LIBRARIES[k] for k in (request.kind,) if k in _LIBRARIES]
     return Card(
         name=name,
