@@ -25,6 +25,7 @@ from experiments.items import ITEMS
 from experiments.jobs import PAPER, SMOKE, Job, Scale
 from experiments.lab import Lab
 from experiments.runner import Runner
+from preceptor.core import PreceptorError
 
 
 def options() -> argparse.ArgumentParser:
@@ -119,4 +120,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    print(f"{main()} left")
+    try:
+        print(f"{main()} left")
+    except PreceptorError as error:
+        raise SystemExit(f"run.py: {error}") from None
