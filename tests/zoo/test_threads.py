@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from preceptor.core import PreceptorError
 from preceptor.zoo import Zoo
+from preceptor.zoo.card import CARD_FILE
+from preceptor.zoo.storage import LocalStorage
 from tests.zoo.conftest import make_run
 
 
@@ -52,3 +57,35 @@ def test_one_name_added_by_many_at_once_is_one_of_them_whole(any_zoo: Zoo, tmp_p
     assert outcomes.count("added") == 1
     assert all("already" in o or "another process is adding" in o for o in outcomes if o != "added")
     assert any_zoo.verify("same") == []
+
+
+@pytest.mark.parametrize("comes", [True, False])
+@pytest.mark.parametrize("moment", range(3))
+def test_a_teacher_that_comes_or_goes_between_two_questions_is_a_teacher(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: int, comes: bool
+) -> None:
+    """Whenever another process ends its add or its removal, nobody is told that something else stands there."""
+    storage, other = LocalStorage(tmp_path / "zoo"), tmp_path / "other"
+    there = storage.root / "same"
+    storage.commit("same", {CARD_FILE: b"{}"})
+    if comes:
+        os.rename(there, other)
+    questions = iter(range(100))
+    for name in ("stat", "lstat"):
+        asked = getattr(os, name)
+
+        def ask(path: Any, *args: Any, asked: Any = asked, **options: Any) -> Any:
+            if str(path).startswith(str(there)) and next(questions) == moment:
+                os.rename(*((other, there) if comes else (there, other)))
+            return asked(path, *args, **options)
+
+        monkeypatch.setattr(os, name, ask)
+    refusals = []
+    try:
+        storage.check_writable("same")
+        storage.commit("same", {CARD_FILE: b"{}"})
+    except PreceptorError as error:
+        refusals.append(str(error))
+    monkeypatch.undo()
+    assert all("has a teacher 'same' already" in refusal for refusal in refusals)
+    assert bool(refusals) == (comes or moment == 2)  # by then its card had been seen
