@@ -202,6 +202,36 @@ def test_a_full_disk_costs_the_memory_of_a_scan_and_leaves_nothing(make_folder, 
     assert os.listdir(os.path.join(os.environ["PRECEPTOR_CACHE"], "scans")) == []
 
 
+def test_linked_folders_are_read_and_links_back_are_not_followed_for_ever(make_folder, tmp_path):
+    root = make_folder({"train/cat": 1, "test/cat": 1, "test/dog": 1})
+    elsewhere = make_folder({"dog": 2, "dog/more": 1, "cats": 3}, name="elsewhere")
+    (root / "train" / "dog").symlink_to(elsewhere / "dog")
+    (root / "train" / "cat" / "found").symlink_to(elsewhere / "cats")
+    (elsewhere / "cats" / "back").symlink_to(root / "train" / "cat")
+    assert np.bincount(Task(root).train.labels).tolist() == [4, 3]
+    assert len(read_unlabelled(root / "train")[0]) == 7
+
+
+@pytest.mark.parametrize("name", ["train/dog", "test"])
+def test_a_folder_behind_a_link_that_leads_nowhere_is_not_left_out_in_silence(make_folder, tmp_path, name):
+    root = make_folder({**LAYOUT, "train/emu": 1, "test/emu": 1})
+    shutil.move(root / name, tmp_path / "away")
+    (root / name).symlink_to(tmp_path / "gone")
+    with pytest.raises(
+        PreceptorError, match=f"{name} is a link that leads nowhere, .*; mend it or remove it"
+    ):
+        Task(root)
+
+
+@pytest.mark.parametrize("uniform", [True, False])
+def test_an_image_that_changes_after_the_scan_is_named(make_folder, uniform):
+    root = make_folder(LAYOUT, size=(8, 6) if uniform else lambda number: (8 + number, 6))
+    task = Task(root)
+    Image.new("RGB", (3, 3)).save(root / "train" / "cat" / "001.png")
+    with pytest.raises(PreceptorError, match=r"cat/001\.png has changed since the data was looked through"):
+        task.train.load(slice(None))
+
+
 def test_sizes_may_vary_and_grey_becomes_colour_beside_colour(make_folder):
     root = make_folder(LAYOUT, size=lambda number: (8 + number, 6))
     Image.new("L", (5, 4), 200).save(root / "train" / "cat" / "000.png")

@@ -91,6 +91,9 @@ def encoded(image, kind="PNG", **options):
 def test_transparency_orientation_palettes_and_depth():
     clear = Image.new("RGBA", (2, 3), (255, 0, 0, 0))
     assert (images_module.decode(encoded(clear), "x") == 255).all()
+    for mode in ("1", "L"):
+        pixels = images_module.decode(encoded(Image.new(mode, (2, 3)), transparency=0), "x")
+        assert pixels.tolist() == [[[255, 255]] * 3], "grey with a clear shade stays grey"
     palette = Image.new("P", (2, 3))
     palette.info["transparency"] = b"\x00"
     assert images_module.decode(encoded(palette, transparency=b"\x00"), "x").shape == (3, 3, 2)

@@ -6,6 +6,7 @@ import torch
 
 from preceptor.core import PreceptorError
 from preceptor.data import Task
+from preceptor.data.unlabelled import read_unlabelled
 from tests.data.trap import SPRUNG, Trap
 
 
@@ -32,6 +33,13 @@ def test_npz_of_images(tmp_path):
     )
     assert Task(path, classes="cow,ape").classes == ("cow", "ape")
     assert Task(path, window="0:2").classes == ("ape", "bee")
+
+
+def test_an_ending_in_capitals_is_the_same_ending(tmp_path):
+    path, content = npz(tmp_path / "data.npz")
+    path.rename(tmp_path / "DATA.NPZ")
+    assert len(Task(tmp_path / "DATA.NPZ").train) == len(content["train_x"])
+    assert len(read_unlabelled(tmp_path / "DATA.NPZ")[0]) == len(content["train_x"])
 
 
 def test_npz_without_test_or_names_and_with_vectors(tmp_path):

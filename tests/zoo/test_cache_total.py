@@ -1,5 +1,7 @@
 """The running total of the cache: looked through seldom, right among processes."""
 
+import errno
+import os
 import shutil
 import subprocess
 import sys
@@ -113,6 +115,19 @@ def test_entries_of_other_processes_count(tmp_path: Path) -> None:
     assert 0 < stored(cache) <= cache.limit
     assert int((cache.root / ".total").read_text()) >= stored(cache)
     assert not list(cache.root.glob(".staging-*")) + list(cache.root.glob(".total-*"))
+
+
+def test_a_total_that_a_full_disk_refuses_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    cache = FeatureCache(tmp_path)
+    monkeypatch.setattr(os, "replace", refuse)
+    with pytest.raises(OSError, match="No space left"):
+        fill(cache, ["a"])
+    assert [path.name for path in cache.root.iterdir()] == [".locks"]
 
 
 def test_a_place_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import subprocess
@@ -20,6 +21,7 @@ from preceptor.data.split import Split
 from preceptor.zoo import Card, FeatureCache, Preprocessing, Teacher, extract
 from preceptor.zoo import features as features_module
 from preceptor.zoo.cache import parse_size
+from preceptor.zoo.cache_parts import clear_parts
 from preceptor.zoo.features import cache_key
 from tests.zoo.conftest import make_task
 
@@ -139,6 +141,85 @@ def test_what_a_killed_process_left_is_swept(tmp_path: Path) -> None:
     entry_of(cache, "a")
     assert not left.exists()
     assert alive.exists()
+
+
+def test_what_others_left_is_swept_when_nobody_wrote_to_it_for_a_day(tmp_path: Path) -> None:
+    cache = FeatureCache(tmp_path / "c")
+    left, long, total = (
+        cache.root / f".{what}-elsewhere-1-abcd" for what in ("staging", "staging-far", "total")
+    )
+    for folder in (left, long):
+        folder.mkdir(parents=True)
+        (folder / "features.npy").write_bytes(b"rows")
+    total.write_text("1")
+    for path in (left, left / "features.npy", long, total):
+        os.utime(path, (1, 1))
+    entry_of(cache, "a")
+    assert not left.exists()
+    assert not total.exists()
+    assert long.exists(), "rows are still being written to a file in it"
+
+
+def test_clearing_takes_what_killed_processes_left_in_any_part(tmp_path: Path) -> None:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    host = socket.gethostname()
+    trash = tmp_path / "students" / f".trash-{host}-{child.pid}-abcd"
+    own = tmp_path / "students" / f".trash-{host}-{os.getpid()}-abcd"
+    part, fresh = (tmp_path / "scans" / f".a.json.{token}.part" for token in ("01234567", "89abcdef"))
+    for path in (trash / "checkpoint", own / "checkpoint", part, fresh):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"half")
+    os.utime(part, (1, 1))
+    clear_parts(tmp_path)
+    assert [path.exists() for path in (trash, own, part, fresh)] == [False, True, False, True]
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
+def test_a_cache_that_may_only_be_read_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    cache = FeatureCache(tmp_path / "c")
+    entry_of(cache, "a")
+    monkeypatch.setattr(os, "utime", refuse)
+    monkeypatch.setattr(os, "rename", lambda *_: pytest.fail("a sound entry was thrown out"))
+    assert cache.get("a") is not None
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_a_sound_entry_stays_where_the_process_has_no_more_files_or_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(number, os.strerror(number))
+
+    cache = FeatureCache(tmp_path / "c")
+    entry_of(cache, "a")
+    with monkeypatch.context() as patch:
+        patch.setattr(np, "load", refuse)
+        with pytest.raises(OSError, match=os.strerror(number)):
+            cache.get("a")
+    assert cache.get("a") is not None
+
+
+def test_an_entry_that_others_throw_out_as_soon_as_they_see_it_is_returned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache, rename = FeatureCache(tmp_path / "c"), os.rename
+
+    def thrown_out(source: Any, target: Any) -> None:
+        rename(source, target)
+        if Path(target).name == "a":
+            assert FeatureCache(tmp_path / "c").clear() == 1
+
+    monkeypatch.setattr(os, "rename", thrown_out)
+    rows = np.arange(20, dtype=np.float32).reshape(10, 2)
+    came = cache.put("a", iter([(rows, rows)]), np.zeros(10, np.int64), {"teacher": "t"})
+    np.testing.assert_array_equal(came.features, rows)
+    assert cache.entries() == []
 
 
 def test_location_and_limit_come_from_the_environment(

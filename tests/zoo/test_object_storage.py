@@ -6,15 +6,18 @@ import contextlib
 import json
 import pickle
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from preceptor.core import PreceptorError
-from preceptor.zoo import Zoo
-from preceptor.zoo.object_storage import CLAIM_FILE, ObjectStorage
+from preceptor.zoo import Zoo, object_storage
+from preceptor.zoo.card import CARD_FILE
+from preceptor.zoo.object_storage import CLAIM_FILE, CLAIM_SECONDS, ObjectStorage
 
 
 def test_an_object_store_keeps_a_claimed_name_for_its_claimer(run: Path) -> None:
@@ -61,7 +64,7 @@ def test_an_object_store_cut_off_after_any_write_shows_all_or_nothing(
     filesystem = zoo.storage.filesystem  # type: ignore[attr-defined]
     write, delete = filesystem.pipe_file, filesystem.rm_file
     seen = set()
-    for allowed in range(10):
+    for allowed in range(13):
         left = [allowed]
 
         def one(action: Any, *args: Any, left: list[int] = left, **options: Any) -> None:
@@ -81,6 +84,125 @@ def test_an_object_store_cut_off_after_any_write_shows_all_or_nothing(
             zoo.remove("a")
         assert zoo.names() == []
     assert seen == {(), ("a",)}
+
+
+OURS, OTHERS = ({"check": who, "weights": who, CARD_FILE: b"{}" + who} for who in (b"ours", b"others"))
+in_both = pytest.mark.parametrize("any_zoo", ["memory", "s3"], indirect=True)
+
+
+def content(storage: ObjectStorage) -> dict[str, bytes]:
+    """All files under the name that the tests fight over."""
+    return {file: storage.filesystem.cat_file(path) for file, path in storage._under("a").items()}
+
+
+def commit_ours(storage: ObjectStorage, file: str, send: Callable[[Callable[[], None]], None]) -> None:
+    """An add that does as `send` says when it is to send one of its files, by what writes that file."""
+    write = storage.filesystem.pipe_file
+
+    def sent(path: str, data: bytes, **options: Any) -> None:
+        ours = path.endswith(f"/{file}") and data == OURS[file]
+        send(partial(write, path, data, **options)) if ours else write(path, data, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(storage.filesystem, "pipe_file", sent)
+        storage.commit("a", OURS)
+
+
+@in_both
+@pytest.mark.parametrize("file", OURS)
+@pytest.mark.parametrize("done", [True, False], ids=["others-done", "others-under-way"])
+def test_an_add_that_fails_after_another_took_its_name_leaves_the_others_files(
+    any_zoo: Zoo, monkeypatch: pytest.MonkeyPatch, file: str, done: bool
+) -> None:
+    storage = any_zoo.storage
+    assert isinstance(storage, ObjectStorage)
+
+    def fail(write: Callable[[], None]) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(object_storage, "CLAIM_SECONDS", -1)
+            if done:
+                storage.commit("a", OTHERS)
+            else:
+                storage._claim("a")
+                storage.filesystem.pipe_file(storage._path("a", "check"), b"others")
+        found.update(content(storage))
+        raise OSError("the network is gone")
+
+    found: dict[str, bytes] = {}
+    with pytest.raises(OSError, match="the network is gone"):
+        commit_ours(storage, file, fail)
+    assert content(storage) == found
+    assert (CLAIM_FILE in found) != done
+
+
+@in_both
+@pytest.mark.parametrize("file", ["check", "weights"])
+@pytest.mark.parametrize("done", [True, False], ids=["others-done", "others-under-way"])
+def test_an_add_stops_where_another_took_its_name(
+    any_zoo: Zoo, monkeypatch: pytest.MonkeyPatch, file: str, done: bool
+) -> None:
+    storage = any_zoo.storage
+    assert isinstance(storage, ObjectStorage)
+
+    def send(write: Callable[[], None]) -> None:
+        write()
+        with monkeypatch.context() as patch:
+            patch.setattr(object_storage, "CLAIM_SECONDS", -1)
+            if done:
+                storage.commit("a", OTHERS)
+            else:
+                storage._claim("a")
+        found.update(content(storage))
+
+    found: dict[str, bytes] = {}
+    with pytest.raises(PreceptorError, match="another process removed 'a' or took it over while"):
+        commit_ours(storage, file, send)
+    assert content(storage) == found
+    assert (CLAIM_FILE in found) != done
+
+
+@in_both
+@pytest.mark.parametrize(
+    ("file", "late"),
+    [("check", False), ("check", True), ("weights", False), ("weights", True), (CARD_FILE, False)],
+)
+def test_a_removal_while_a_teacher_is_added_leaves_nothing_in_the_way(
+    any_zoo: Zoo, file: str, late: bool
+) -> None:
+    """Be the file that was on its way there before the removal or after it."""
+    storage = any_zoo.storage
+    assert isinstance(storage, ObjectStorage)
+
+    def send(write: Callable[[], None]) -> None:
+        for act in (partial(storage.remove, "a"), write)[:: 1 if late else -1]:
+            act()
+
+    with pytest.raises(PreceptorError, match="another process removed 'a' or took it over while"):
+        commit_ours(storage, file, send)
+    assert content(storage) == {}
+    storage.commit("a", OTHERS)
+    assert content(storage) == OTHERS
+
+
+@in_both
+def test_an_add_that_goes_on_for_long_keeps_its_claim(any_zoo: Zoo, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = any_zoo.storage
+    assert isinstance(storage, ObjectStorage)
+    clock, write, refused = [time.time()], storage.filesystem.pipe_file, []
+
+    def slow(path: str, data: bytes, **options: Any) -> None:
+        write(path, data, **options)
+        if data in OURS.values():
+            clock[0] += 0.6 * CLAIM_SECONDS
+            with pytest.raises(PreceptorError, match=r"another process is adding 'a'|teacher 'a' already"):
+                storage.commit("a", OTHERS)
+            refused.append(path)
+
+    monkeypatch.setattr(object_storage, "time", SimpleNamespace(time=lambda: clock[0]))
+    monkeypatch.setattr(storage.filesystem, "pipe_file", slow)
+    storage.commit("a", OURS)
+    assert len(refused) == len(OURS)
+    assert content(storage) == OURS
 
 
 def test_a_store_that_cannot_be_reached_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

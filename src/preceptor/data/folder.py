@@ -151,6 +151,11 @@ def _class_folders(folder: Path) -> tuple[str, ...]:
 
 def _folders(folder: Path) -> tuple[str, ...]:
     entries = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
+    for entry in entries:
+        if entry.is_symlink() and not entry.exists() and entry.suffix.lower() not in SUFFIXES:
+            raise PreceptorError(
+                f"{entry} is a link that leads nowhere, where a folder may be missing; mend it or remove it"
+            )
     return tuple(sorted(_readable(entry.name) for entry in entries if entry.is_dir()))
 
 
@@ -166,8 +171,14 @@ def _readable(name: str) -> str:
 
 
 def _image_files(folder: Path) -> list[Path]:
-    found = []
-    for base, folders, names in os.walk(folder, onerror=_refuse):
+    """The images below a folder, in linked folders as well; each folder once, for a link may lead back."""
+    found, seen = [], set()
+    for base, folders, names in os.walk(folder, onerror=_refuse, followlinks=True):
+        place = os.path.realpath(base)
+        if place in seen:
+            folders.clear()
+            continue
+        seen.add(place)
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         found += [
             Path(base) / _readable(name)

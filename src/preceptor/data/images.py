@@ -93,7 +93,7 @@ def _flatten(image: Image.Image, channels: int | None) -> Image.Image:
         opaque = image.convert("RGBA")
         white = Image.new("RGBA", opaque.size, (255, 255, 255, 255))
         flat = Image.alpha_composite(white, opaque)
-        image = flat.convert("L" if image.mode in ("L", "LA") else "RGB")
+        image = flat.convert("L" if image.mode in ("1", "L", "LA") else "RGB")
     if channels is None:
         channels = 1 if image.mode in ("L", "1") else 3
     return image.convert("L" if channels == 1 else "RGB")

@@ -15,7 +15,7 @@ from preceptor.data.identity import identity
 from preceptor.data.images import decode, read_bytes
 from preceptor.files import cache_folder, explain, write_atomically
 
-SCHEMA = 5
+SCHEMA = 6
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ def read_source(source: str | os.PathLike[str], select: Select, on_bad_image: st
     if text and path.is_dir():
         train, test, classes, bad = read_folder(path, select, on_bad_image)
         return Source(path.resolve().name, train, test, classes, bad)
-    if path.is_file() and path.suffix == ".npz":
+    if path.is_file() and path.suffix.lower() == ".npz":
         return Source(path.stem, *read_npz(path))
     what = "is not a form of data that is known" if text and path.exists() else "does not exist"
     raise PreceptorError(f"data {text!r} {what}; give {FORMS}")

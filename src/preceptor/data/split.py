@@ -127,6 +127,10 @@ class FileStore:
             return self._kept[row]
         path = self.root / self.files[row].name
         pixels = decode(read_bytes(path), str(path), self.channels)
+        if pixels.shape != self.shape(row):
+            raise PreceptorError(
+                f"{path} has changed since the data was looked through; start again, and leave it alone meanwhile"
+            )
         if self._kept is not None:
             self._kept[row] = pixels
         return pixels

@@ -32,7 +32,7 @@ def read_unlabelled(
     bad: tuple[str, ...] = ()
     if text and path.is_dir():
         found, bad = read_images(path, on_bad_image)
-    elif path.is_file() and path.suffix == ".npz":
+    elif path.is_file() and path.suffix.lower() == ".npz":
         found = read_npz_samples(path)
     elif text.partition(":")[0] in PREFIXES:
         found = read_source(text, lambda names: names).train

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -28,6 +29,8 @@ _META = "meta.json"
 _LOCKS = ".locks"
 _TOTAL = ".total"  # bytes in the cache at most, for all processes
 _SPARE = 20  # one entry in so many goes beside those that must, so that not every later one passes the limit
+
+_EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}  # says nothing about the file that was to be opened
 
 _swept: set[Path] = set()  # folders that this process has cleared of what killed ones left
 
@@ -97,14 +100,17 @@ class FeatureCache:
         """What is stored under `key`, memory-mapped; None where there is nothing."""
         folder = self.root / key
         try:
-            os.utime(folder / _META)
-            arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("features", "logits")}
-            return Outputs(**arrays, labels=np.load(folder / "labels.npy"))
+            stored = _mapped(folder)
         except (FileNotFoundError, NotADirectoryError):  # never there, or thrown out between these lines
             return None
-        except (ValueError, EOFError, OSError):
+        except (ValueError, EOFError, OSError) as error:
+            if getattr(error, "errno", None) in _EXHAUSTED:
+                raise
             discard(folder)  # damaged from outside; it can be computed again
             return None
+        with contextlib.suppress(OSError):  # thrown out since, or in a cache that may only be read
+            os.utime(folder / _META)
+        return stored
 
     def put(self, key: str, batches: Iterable[Rows], labels: np.ndarray, about: Mapping[str, Any]) -> Outputs:
         """Store outputs as their batches arrive; others see them whole or not at all. Returns them mapped."""
@@ -120,19 +126,15 @@ class FeatureCache:
             (staging / _META).write_text(
                 json.dumps({"samples": len(labels), "created": time.time(), **about})
             )
+            stored = _mapped(staging)  # what is mapped stays readable when others throw its file out
             total = self._count(_size(staging))  # before others see it: a crash leaves the count too high
             discard(self.root / key)
             os.rename(staging, self.root / key)
         except BaseException:
             shutil.rmtree(staging, ignore_errors=True)
             raise
-        stored = self.get(key)  # mapped before eviction: what is mapped stays readable when its file goes
         if total > self.limit:
             self.evict()
-        if stored is None:
-            raise PreceptorError(
-                f"the cache in {self.root} lost what was just written; does something else delete there?"
-            )
         return stored
 
     def entries(self) -> list[CacheEntry]:
@@ -181,8 +183,11 @@ class FeatureCache:
 
     def _write_total(self, total: int) -> None:
         staging = hidden_path(self.root, "total")
-        staging.write_text(str(total))
-        os.replace(staging, self.root / _TOTAL)
+        try:
+            staging.write_text(str(total))
+            os.replace(staging, self.root / _TOTAL)
+        finally:
+            staging.unlink(missing_ok=True)
 
     def clear(self) -> int:
         """Throw out everything but what others are writing; returns how many entries there were."""
@@ -193,6 +198,11 @@ class FeatureCache:
             self._write_total(0)
         sweep(self.root)
         return gone
+
+
+def _mapped(folder: Path) -> Outputs:
+    arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("features", "logits")}
+    return Outputs(**arrays, labels=np.load(folder / "labels.npy"))
 
 
 def _size(folder: Path) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from preceptor.zoo.cache import FeatureCache
-from preceptor.zoo.staging import discard
+from preceptor.zoo.staging import discard, sweep
 
 # Folders in the cache, each with what it is for; whoever adds one names it here.
 PARTS = {
@@ -51,6 +51,8 @@ def clear_parts(root: Path) -> Cleared:
     for name in ("heads", "rankings", "scans"):
         gone[name] = sum(_remove(path) for path in (root / name).glob("[!.]*"))  # hidden: being written
     students = [path for path in (root / "students").glob("[!.]*") if path.is_dir()]
+    for name in ("heads", "rankings", "scans", "students"):
+        sweep(root / name)
     gone["students"] = sum(_remove_locked(folder) for folder in students)
     return Cleared(gone, len(students) - gone["students"])
 

@@ -1,4 +1,11 @@
-"""A zoo in an object store, or in any other that fsspec can reach: memory, S3 and the like."""
+"""A zoo in an object store, or in any other that fsspec can reach: memory, S3 and the like.
+
+Such a store has neither locks nor renames. An add claims its name by a file that only one can create, renews the
+claim before each of its files, and stops where another has taken the name over: it then deletes nothing that may be
+the other's. A claim is taken over where it was not renewed for `CLAIM_SECONDS`, or by a removal. A file that is on
+its way at that moment cannot be called back, for fsspec has no write that compares first: it may replace the other's
+file of that name, whose sum then differs from the card's, which loading and `zoo verify` tell.
+"""
 
 from __future__ import annotations
 
@@ -61,17 +68,19 @@ class ObjectStorage:
 
     def commit(self, name: str, files: Mapping[str, bytes]) -> None:
         """Claim the name, write all files, and the card last: with it the teacher exists."""
-        claim = self._claim(name)
+        token = self._claim(name)
         if self.filesystem.exists(self._path(name, CARD_FILE)):
-            self.filesystem.rm_file(claim)
+            self._release(name)
             raise exists_already(name)
         try:
             for file, data in sorted(files.items(), key=lambda item: item[0] == CARD_FILE):
+                self._renew(name, token)
                 self.filesystem.pipe_file(self._path(name, file), data)
+            self._check_held(name, token)
         except BaseException:
-            self._delete(name)
+            self._undo(name, token)
             raise
-        self.filesystem.rm_file(claim)
+        self._release(name)
 
     def check_writable(self, name: str) -> None:
         """Try with an empty object beside the teachers, which does not stay."""
@@ -87,7 +96,7 @@ class ObjectStorage:
         """
         if not self._under(name).keys() & {CARD_FILE, CLAIM_FILE}:
             return False
-        self.filesystem.pipe_file(self._claim_path(name), _claim_token())  # for this may be cut off too
+        self._write_claim(name, secrets.token_hex(8))  # for this may be cut off too
         self._delete(name)
         return True
 
@@ -127,11 +136,9 @@ class ObjectStorage:
 
     def write_index(self, lines: Iterable[str]) -> None:
         """Replace the index; a zoo that may only be read goes without."""
-        try:
-            data = "".join(f"{line}\n" for line in lines).encode()
+        data = "".join(f"{line}\n" for line in lines).encode()
+        with contextlib.suppress(OSError):
             self.filesystem.pipe_file(f"{self.root}/{INDEX_FILE}", data)
-        except PermissionError:
-            return
 
     def append_index(self, line: str) -> None:
         """Objects cannot grow: the next listing writes the index anew."""
@@ -140,37 +147,79 @@ class ObjectStorage:
         return f"{self.root}/{check_name(name)}/{check_name(file)}"
 
     def _claim(self, name: str) -> str:
-        """Reserve a name for this add, so that the files of two adds can never mix."""
-        path, token = self._claim_path(name), _claim_token()
+        """Reserve a name for this add, so that the files of two adds do not mix; returns what tells it apart."""
+        token = secrets.token_hex(8)
         self._check_free(name)
         try:
-            self.filesystem.pipe_file(path, token, mode="create")
+            self._write_claim(name, token, mode="create")
         except FileExistsError as error:
-            if not self._stale(path):
+            if not self._stale(name):
                 raise PreceptorError(
                     f"another process is adding {name!r} to this zoo; if it was killed, remove {name!r} first"
                 ) from error
-            self.filesystem.pipe_file(path, token)
-        try:
-            held = self.filesystem.cat_file(path)
-        except FileNotFoundError:  # gone with an add that claimed the name in the same moment and has ended
-            held = b""
-        if held != token:
+            self._write_claim(name, token)
+        if self._holder(name) != token:  # nobody's: gone with an add that came in the same moment
             raise PreceptorError(f"another process is adding {name!r} to this zoo; choose another name")
-        return path
+        return token
+
+    def _renew(self, name: str, token: str) -> None:
+        """Make a claim young again, while it is ours."""
+        self._check_held(name, token)
+        self._write_claim(name, token)
+
+    def _check_held(self, name: str, token: str) -> None:
+        """Stop where the name is no longer this add's."""
+        if self._holder(name) != token:
+            raise PreceptorError(
+                f"another process removed {name!r} or took it over while it was being added; see whether the zoo has "
+                "it now, and add it again where not"
+            )
+
+    def _release(self, name: str) -> None:
+        """Give up a claim of ours."""
+        with contextlib.suppress(FileNotFoundError):  # others may remove it at the same time
+            self.filesystem.rm_file(self._claim_path(name))
+
+    def _undo(self, name: str, token: str) -> None:
+        """Delete what an add that failed has written, unless the name is another's by now."""
+        holder = self._holder(name)
+        if holder is None:  # removed, but perhaps before the last file came, which nobody could remove then
+            with contextlib.suppress(FileExistsError):
+                self._write_claim(name, token, mode="create")
+                if self.filesystem.exists(self._path(name, CARD_FILE)):
+                    self._release(name)
+                else:
+                    self._delete(name)
+        elif holder == token:
+            self._delete(name)
 
     def _claim_path(self, name: str) -> str:
         return f"{self.root}/{check_name(name)}/{CLAIM_FILE}"
 
-    def _stale(self, path: str) -> bool:
+    def _write_claim(self, name: str, token: str, **options: Any) -> None:
+        claim = json.dumps({"token": token, "time": time.time()}).encode()
+        self.filesystem.pipe_file(self._claim_path(name), claim, **options)
+
+    def _read_claim(self, name: str) -> dict[str, Any] | None:
+        """Token and time, empty where they cannot be read; None where there is no claim."""
         try:
-            return time.time() - float(json.loads(self.filesystem.cat_file(path))["time"]) > CLAIM_SECONDS
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            claim = json.loads(self.filesystem.cat_file(self._claim_path(name)))
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            return {}
+        return claim if isinstance(claim, dict) else {}
+
+    def _holder(self, name: str) -> str | None:
+        """Whose claim it is; None where there is none."""
+        claim = self._read_claim(name)
+        return None if claim is None else str(claim.get("token"))
+
+    def _stale(self, name: str) -> bool:
+        try:
+            return time.time() - float((self._read_claim(name) or {})["time"]) > CLAIM_SECONDS
+        except (ValueError, KeyError, TypeError):
             return True
-
-
-def _claim_token() -> bytes:
-    return json.dumps({"token": secrets.token_hex(8), "time": time.time()}).encode()
 
 
 def _object_stamp(info: Mapping[str, Any]) -> list[Any]:

@@ -10,7 +10,7 @@ import socket
 import time
 from pathlib import Path
 
-STALE_SECONDS = 24 * 3600  # unfinished work this old is dead, wherever it ran
+STALE_SECONDS = 24 * 3600  # unfinished work that nobody wrote to for so long is dead, wherever it ran
 
 
 def hidden_path(root: Path, purpose: str) -> Path:
@@ -23,15 +23,24 @@ def sweep(root: Path) -> None:
     import psutil
 
     host = socket.gethostname()
-    for path in (*root.glob(".staging-*"), *root.glob(".trash-*")):
+    for path in (*root.glob(".staging-*"), *root.glob(".trash-*"), *root.glob(".total-*")):
         try:
             owner, process, _ = path.name.split("-", 1)[1].rsplit("-", 2)
-            dead = owner == host and not psutil.pid_exists(int(process))
-            old = time.time() - path.lstat().st_mtime > STALE_SECONDS
+            dead = (owner == host and not psutil.pid_exists(int(process))) or _is_old(path)
         except (ValueError, FileNotFoundError):
             continue
-        if dead or old:
+        if dead:
             _delete(path)
+    for path in root.glob(".*.????????.part"):  # of `write_atomically`, whose names do not say who writes
+        with contextlib.suppress(FileNotFoundError):
+            if _is_old(path):
+                _delete(path)
+
+
+def _is_old(path: Path) -> bool:
+    """Whether nobody wrote to it for long; a folder's own time does not show that files in it are written to."""
+    written = max(part.lstat().st_mtime for part in (path, *path.glob("*")))
+    return time.time() - written > STALE_SECONDS
 
 
 def discard(path: Path) -> bool:

@@ -7,6 +7,7 @@ teacher without a card does not exist.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import stat
@@ -40,8 +41,8 @@ class Storage(Protocol):
     def read(self, name: str, file: str, limit: int) -> bytes:
         """A file of a teacher; FileNotFoundError where there is none."""
 
-    def commit(self, name: str, files: Mapping[str, bytes]) -> None:
-        """Add a teacher with all its files, or nothing."""
+    def commit(self, name: str, files: Mapping[str, bytes]) -> list[Any] | None:
+        """Add a teacher with all its files, or nothing; returns its stamp where the index can take a line."""
 
     def check_writable(self, name: str) -> None:
         """Raise what `commit` would, where the name is taken or nothing can be written."""
@@ -53,10 +54,10 @@ class Storage(Protocol):
         """The index, empty where there is none."""
 
     def write_index(self, lines: Iterable[str]) -> None:
-        """Replace the index."""
+        """Replace the index, where that is possible: it only saves time."""
 
     def append_index(self, line: str) -> None:
-        """Add a line to the index, where that is cheap."""
+        """Add a line to the index, where that is cheap and possible."""
 
 
 def open_storage(url: str) -> Storage:
@@ -133,7 +134,7 @@ class LocalStorage:
             check_size(f"{name}/{file}", os.fstat(stream.fileno()).st_size, limit)
             return stream.read()
 
-    def commit(self, name: str, files: Mapping[str, bytes]) -> None:
+    def commit(self, name: str, files: Mapping[str, bytes]) -> list[Any] | None:
         """Write everything under a hidden name, flush it, then rename."""
         self._check_free(name)
         target = self.root / name
@@ -148,6 +149,7 @@ class LocalStorage:
                     stream.flush()
                     os.fsync(stream.fileno())
             sync_folder(staging)
+            stamp = self.stamp(staging.name)  # later another process may have put its own in this one's place
             try:
                 os.rename(staging, target)
             except OSError:
@@ -157,6 +159,7 @@ class LocalStorage:
             shutil.rmtree(staging, ignore_errors=True)
             raise
         sync_folder(self.root)
+        return stamp
 
     def check_writable(self, name: str) -> None:
         """Try with an empty file, which does not stay."""
@@ -199,14 +202,15 @@ class LocalStorage:
             return b""
 
     def write_index(self, lines: Iterable[str]) -> None:
-        """Replace the index; a zoo that may only be read goes without."""
-        try:
-            with FileLock(self.root / ".lock", timeout=60):
-                write_atomically(self.root / INDEX_FILE, "".join(f"{line}\n" for line in lines).encode())
-        except PermissionError:
-            return
+        """Replace the index; a zoo that may only be read, or on a full disk, goes without."""
+        with contextlib.suppress(OSError), FileLock(self.root / ".lock", timeout=60):
+            write_atomically(self.root / INDEX_FILE, "".join(f"{line}\n" for line in lines).encode())
 
     def append_index(self, line: str) -> None:
-        """Add a line. It begins with a line break, so that a torn line before it spoils only itself."""
-        with FileLock(self.root / ".lock", timeout=60), open(self.root / INDEX_FILE, "ab") as stream:
-            stream.write(f"\n{line}\n".encode())
+        """Add a line. It begins with a line break, so that a torn line before it spoils only itself.
+
+        The teacher is there by then, so a disk that is full is no failure.
+        """
+        with contextlib.suppress(OSError), FileLock(self.root / ".lock", timeout=60):
+            with open(self.root / INDEX_FILE, "ab") as stream:
+                stream.write(f"\n{line}\n".encode())

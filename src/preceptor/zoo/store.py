@@ -124,8 +124,7 @@ class Zoo:
     def commit(self, card: Card, files: dict[str, bytes]) -> None:
         """Store a card and its files as one, then note it in the index."""
         text = card.model_dump_json(indent=1).encode()
-        self.storage.commit(card.name, {**files, CARD_FILE: text})
-        stamp = self.storage.stamp(card.name)
+        stamp = self.storage.commit(card.name, {**files, CARD_FILE: text})
         self.storage.append_index(json.dumps({"stamp": stamp, **summary(card)}))
 
     def exists(self) -> bool:
@@ -152,6 +151,8 @@ class Zoo:
                 try:
                     row = {"stamp": stamps[name], **summary(self.card(name))}
                 except PreceptorError as error:
+                    if self.storage.stamp(name) is None:  # another process has removed it since
+                        continue
                     row = {"stamp": None, "name": name, "problem": str(error)}
             rows.append(row)
         if changed and rows:
