@@ -54,6 +54,11 @@ class Sample:
         spread = f" ± {factor * self.spread:.{digits}f}" if len(self.values) > 1 else ""
         return f"{factor * self.mean:{sign}.{digits}f}{spread} ({len(self.values)})"
 
+    def gain(self, digits: int = 2) -> str:
+        """A gain in points with the standard error of its mean, such as ``+2.09 ± 0.35``."""
+        error = f" ± {100 * self.error:.{digits}f}" if len(self.values) > 1 else ""
+        return f"{100 * self.mean:+.{digits}f}{error}"
+
 
 class Book(Rows):
     """All results, and the plans that they belong to."""

@@ -8,6 +8,7 @@ from experiments.jobs import Job
 from experiments.schedule import PATIENT, PLAIN
 
 DATA, COUNT = "cifar100", 25
+SEEDS = 3  # where there are fewer, a cell says so
 METHODS = (
     "sinkhorn",
     "sinkhorn+probe",
@@ -52,4 +53,5 @@ def gains_table(book: Book) -> str:
 def _cell(book: Book, jobs: list[Job], name: str) -> str:
     choose = chooser(jobs)
     gain: Sample = book.gains(choose(name=name), choose(name="none"))
-    return f"{100 * gain.mean:+.1f} ± {100 * gain.error:.1f}" if len(gain.values) > 1 else ""
+    count = len(gain.values)
+    return f"{gain.gain(1)} ({count})" if 1 < count < SEEDS else gain.gain(1) if count > 1 else ""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 BATCHES = (256, 128, 64)
 STEPS_AN_EPOCH = 39  # 10,000 images in batches of 256
 MIN_STEPS = 4000
-PLAIN, PATIENT, MIXED, LIGHT = "plain", "patient", "mixed", "lightly mixed"  # recipes
-MIXUP = {PLAIN: 0.0, PATIENT: 1.0, MIXED: 1.0, LIGHT: 0.2}  # alpha of the Beta distribution
+PLAIN, PATIENT = "plain", "patient"  # recipes
+MIXUP = {PLAIN: 0.0, PATIENT: 1.0}  # alpha of the Beta distribution
 PATIENCE = 3  # times the steps of the plain recipe
 CIFAR_MILESTONES, CUB_MILESTONES = (0.25, 0.5, 0.75), (0.75, 0.85, 0.9)  # Sec. 6.1.2, as shares of the epochs
 

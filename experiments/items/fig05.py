@@ -151,7 +151,8 @@ def section(book: Book, folder: Path) -> str:
         "the first window's, one for all seeds, so that the spread is that of students; all students of a task see "
         "the same batches, and seeds differ in the first weights. Classes are sorted by our own "
         "seed, so windows are not the paper's and columns are to be compared within themselves. "
-        "`sinkhorn` is the product's default; where it differs from Sec. 6.1.2, the paper's own setting has a row."
+        "`sinkhorn` is the product's default; where it differs from Sec. 6.1.2, the paper's own setting has a row. "
+        "Gains with their standard errors, and what was ahead of what, are in [choosing](choosing.md#method)."
     ]
     parts.append(book.trained_again(NAME))
     for data in STUDENTS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from experiments.book import Book, chooser, paper_and_ours, table
+from experiments.book import Book, Chooser, chooser, paper_and_ours, table
 from experiments.items import fig05
 from experiments.jobs import Job, Scale, distillation
 
@@ -74,5 +74,16 @@ def section(book: Book, folder: Path) -> str:
                 cells.append(paper_and_ours(value, book.accuracy(own)) if own else "–")
             lines.append([cost, *cells])
         share = fig05.overlap_of(scale, data, TASK[data])
-        parts.append(table([f"{data}, {share:.0%}", *students], lines))
-    return "\n\n".join(parts)
+        parts += [table([f"{data}, {share:.0%}", *students], lines), _lead(book, choose, data, known)]
+    return "\n\n".join(filter(None, parts))
+
+
+def _lead(book: Book, choose: Chooser, data: str, known: dict[str, dict[str, list[Job]]]) -> str:
+    """How far ours is ahead of the other costs on the same seeds, for the students that have several."""
+    found = []
+    for student, jobs_of in known.items():
+        gains = {
+            cost: book.gains(jobs_of["ours"], choose(data=data, student=student, name=cost)) for cost in COSTS
+        }
+        found += [f"`{cost}` by {gain.gain()}" for cost, gain in gains.items() if len(gain.values) > 1]
+    return f"On the same seeds `ours` leads (± standard error) {', '.join(found)}." if found else ""

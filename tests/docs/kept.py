@@ -115,6 +115,11 @@ def reached(method: str, overlap: float, few: list[dict[str, Any]] = FEW) -> str
     return f"{100 * mean(found):.1f}"
 
 
+def plain_students(overlap: float) -> list[float]:
+    """Accuracies of students alone with all images."""
+    return [row["accuracy"] for row in TEST_SET if (row["variant"], row["overlap"]) == ("none", overlap)]
+
+
 def at_each_overlap(method: str, few: list[dict[str, Any]] = FEW) -> str:
     first, second, third = (reached(method, overlap, few) for overlap in (1.0, 0.6, 0.0))
     return f"{first}, {second} and {third} %"

@@ -5,7 +5,8 @@ import json
 import pytest
 from experiments.bars import MISSED, REACHED, UNKNOWN, assessment, few_labels, overlaps
 from experiments.book import Book, Sample, table
-from experiments.items import ITEMS, few, fig05, fig06, fig07, tab08
+from experiments.glance import gains_table
+from experiments.items import ITEMS, few, fig05, fig06, fig07, fig10, tab08
 from experiments.items.fig07_paper import PEARSON, TASKS
 from experiments.jobs import PAPER
 from experiments.schedule import PATIENT, PLAIN
@@ -50,6 +51,16 @@ def test_the_bar_of_figure_five(tmp_path, gain, seeds, verdicts):
     assert tuple(bar.verdict for bar in overlaps(Book(tmp_path))) == verdicts
 
 
+def test_the_bar_of_figure_five_says_where_three_seeds_are_enough(tmp_path):
+    # 5.2 and 3.5 standard errors: Student's t asks for 4.3.
+    write(tmp_path, "fig05", figure_five(lambda task, seed: 0.02 if task else 0.03 + 0.01 * (seed - 1)))
+    detail = overlaps(Book(tmp_path))[0].detail
+    assert "100%: +3.00 ± 0.58 (3), 80%: +2.00 ± 0.00 (3)" in detail
+    assert detail.endswith("at 100%, 80%, 60%, 40%, 20%, 0%")
+    write(tmp_path, "fig05", figure_five(lambda task, seed: 0.02 if task else 0.02 + 0.01 * (seed - 1)))
+    assert overlaps(Book(tmp_path))[0].detail.endswith("at 80%, 60%, 40%, 20%, 0%")
+
+
 RIVALS = {"rkd": 0.01, fig05.GENTLE_RKD: 0.02, "refilled": 0.02}
 
 
@@ -76,6 +87,31 @@ def test_the_bar_of_few_labels(tmp_path, gains, verdicts):
         [(j, 0.3 + {"none": 0.0, **gains}[j.name]) for j in some if j.name in {"none", *gains}],
     )
     assert tuple(bar.verdict for bar in few_labels(Book(tmp_path))) == (*verdicts, UNKNOWN, UNKNOWN)
+
+
+def test_a_rival_of_fewer_seeds_is_held_against_ours_on_those(tmp_path):
+    ours, theirs = (
+        (0.30, 0.30, 0.60),
+        (0.35, 0.35),
+    )  # the mean of all three is above, that of the first two below
+    accuracy = {
+        "none": (0.2,) * 3,
+        "sinkhorn": ours,
+        "rkd": theirs,
+        fig05.GENTLE_RKD: theirs,
+        "refilled": theirs,
+    }
+    some = [
+        job
+        for task in (0, 2, 5)
+        for seed in (0, 1, 2)
+        for job in few.setting(PAPER, "cifar100", 25, task, seed, 0)
+    ]
+    write(tmp_path, "few", [(job, accuracy[job.name][job.seed]) for job in some
+                            if job.seed < len(accuracy.get(job.name, ()))])  # fmt: skip
+    first, second, *_ = few_labels(Book(tmp_path))
+    assert (first.verdict, second.verdict) == (REACHED, MISSED)
+    assert "100%: +15.00 ± 0.00 (2), behind by -5.00 ± 0.00 (2)" in second.detail
 
 
 @pytest.mark.parametrize(
@@ -157,6 +193,59 @@ def test_numbers_are_shown_with_spread_and_count():
     assert Sample(()).shown() == "not run yet"
     assert Sample((0.02, 0.04)).error == pytest.approx(0.01)
     assert table(["a", "b"], [["x", 1]]) == "| a | b |\n| --- | ---: |\n| x | 1 |"
+
+
+def test_gains_are_shown_with_the_error_of_their_mean_where_there_is_one():
+    assert Sample((0.02, 0.04)).gain() == "+3.00 ± 1.00"
+    assert Sample((-0.02,)).gain(1) == "-2.0"
+
+
+def test_the_small_table_says_where_seeds_are_fewer_than_three(tmp_path):
+    for seeds, cell in (((0, 1, 2), "| +3.0 ± 0.6 |"), ((0, 1), "| +2.5 ± 0.5 (2) |"), ((0,), "")):
+        write(tmp_path, "fig05", figure_five(lambda task, seed: 0.02 + 0.01 * seed, seeds))
+        lines = [
+            line
+            for line in gains_table(Book(tmp_path)).splitlines()
+            if "500 images a class, `sinkhorn`" in line
+        ]
+        assert [cell in line for line in lines] == [True] * bool(cell)
+
+
+def test_a_metric_that_ties_has_not_found_the_own_domain():
+    domains = ["birds", "cars", "dogs"]
+    pairs = [(teacher, task) for teacher in domains for task in domains]
+    scores = {(a, b): {"ties": 0.0, "finds": float(a == b)} for a, b in pairs}
+    lines = fig10._choices(domains, scores, {pair: 0.5 + 0.1 * place for place, pair in enumerate(pairs)})
+    assert "| ties | 0 of 3 |" in lines
+    assert "| finds | 3 of 3 |" in lines
+
+
+def test_teachers_of_two_trainings_are_named(tmp_path):
+    row = {"arch": "wrn-40-2", "data": "cifar100", "task": 0, "epochs": 200, "friend": None}
+    rows = [{**row, "accuracy": accuracy, "evidence": {"commit": commit}} for accuracy, commit in
+            ((0.80, "a" * 40), (0.81, "b" * 40))]  # fmt: skip
+    for count in (1, 2):
+        (tmp_path / "teachers.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows[:count]))
+        page = report.page(Book(tmp_path), tmp_path / "figures")
+        told = "wrn-40-2 on task 1 of cifar100 (80.0 % at aaaaaaaa, 81.0 % at bbbbbbbb)"
+        assert (told in page) == (count == 2)
+
+
+def test_how_good_the_teachers_are_is_told(tmp_path):
+    assert fig07.reached(Book(tmp_path), "cub200", 200) == ""
+    found = (
+        ("mobilenet-1.0", 200, 0.371),
+        ("resnet-18", 200, 0.402),
+        ("resnet-18", 60, 0.9),
+        ("wrn-16-2", 200, 0.1),
+    )
+    rows = [{"arch": arch, "data": "cub200", "task": 0, "epochs": epochs, "accuracy": accuracy}
+            for arch, epochs, accuracy in found]  # fmt: skip
+    (tmp_path / "teachers.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows))
+    assert (
+        fig07.reached(Book(tmp_path), "cub200", 200)
+        == " The teachers reach 37 to 40 % on their own test images."
+    )
 
 
 def test_gains_are_taken_within_seeds(tmp_path):

@@ -50,7 +50,7 @@ def test_a_row_of_other_options_is_not_the_jobs(lab):
 DIGESTS = {
     "fig05": "2ba5d40ed93f4fb0",
     "few": "339f5e1e8c9501f8",
-    "search": "28e68e6ca07609ce",
+    "search": "1ac2ea235b82ed6c",
     "fig06": "6e53fe2cb467a41f",
 }
 
