@@ -88,6 +88,37 @@ def test_the_scale_of_the_features_may_be_extreme(name, scale, dimensions):
         np.testing.assert_allclose(value, METRICS[name](**inputs), rtol=2e-3, atol=1e-5)
 
 
+@pytest.mark.parametrize("value", [0.1, 3.7, 1e6 / 3])
+@pytest.mark.parametrize("name", METRICS)
+def test_constant_features_score_alike_in_either_precision(name, value):
+    inputs = with_student(task(40, 5, classes=3, sources=6))
+    inputs["labels"][:5] = 0  # classes of different size have sums that round apart
+    inputs["features"] = np.full((40, 5), value) * np.array([1, 1.3, 0.7, 0.11, 2.9])
+    single = METRICS[name](**{**inputs, "features": inputs["features"].astype(np.float32)})
+    np.testing.assert_allclose(METRICS[name](**inputs), single, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["bridge", "sinkhorn", "sinkhorn-single", "leep", "nce"])
+def test_only_the_differences_of_the_logits_count(name, inputs):
+    moved = {key: inputs[key] + 1e9 for key in ("logits", "student_logits")}
+    np.testing.assert_allclose(METRICS[name](**{**inputs, **moved}), METRICS[name](**inputs), rtol=1e-5)
+    sure = {key: inputs[key] * 1e10 for key in moved}
+    surest = {key: inputs[key] * 1e100 for key in moved}
+    np.testing.assert_allclose(METRICS[name](**{**inputs, **surest}), METRICS[name](**{**inputs, **sure}))
+
+
+@pytest.mark.parametrize(
+    ("features", "text"),
+    [
+        (torch.ones(4, 2, dtype=torch.complex64), "features is of type complex64; expected numbers"),
+        ([[1, 2], [3]], "features has rows of different lengths; expected a table of numbers"),
+    ],
+)
+def test_features_that_are_no_table_of_real_numbers_are_refused(features, text):
+    with pytest.raises(PreceptorError, match=f"^{text}$"):
+        METRICS["logme"](features=features, labels=[0, 1])
+
+
 @pytest.mark.parametrize(
     ("name", "options"),
     [

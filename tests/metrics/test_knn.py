@@ -33,6 +33,16 @@ def test_duplicates_in_single_precision_are_still_ties(offset):
     np.testing.assert_allclose(knn(features=features, labels=labels), knn_by_loops(features, labels.tolist()))
 
 
+@pytest.mark.parametrize("offset", [100.0, 1e4])
+def test_in_single_precision_neighbours_are_found_far_from_the_origin(offset):
+    generator = np.random.default_rng(0)
+    labels = np.arange(200) % 5
+    centres = 0.3 * generator.standard_normal((5, 128))
+    features = (generator.standard_normal((200, 128)) + centres[labels] + offset).astype(np.float32)
+    expected = knn_by_loops(features.astype(np.float64), labels.tolist())
+    np.testing.assert_allclose(knn(features=features, labels=labels), expected, atol=0.0051)
+
+
 def test_queries_in_many_blocks(monkeypatch):
     inputs = task(signal=0.6)
     expected = knn(**inputs)

@@ -25,6 +25,19 @@ def test_moments_agree_with_numpy(shape):
     np.testing.assert_allclose(moments.class_means @ moments.class_means.T, means @ means.T, atol=1e-9)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("samples", [3, 90, 5000])
+def test_constant_columns_have_no_variance_at_all(samples, dtype):
+    features = task(samples=samples, dimensions=5)["features"].astype(dtype)
+    features[:, [1, 3]] = [0.1, 1e6 / 3]
+    _, moments = scatter(features, np.arange(samples) % 2, 2)
+    if samples >= 5:
+        assert not moments.covariance[[1, 3]].any()
+        assert not moments.class_means[:, [1, 3]].any()
+    features[:] = features[0]
+    assert scatter(features, np.arange(samples) % 2, 2)[1].total_variance == 0
+
+
 def test_the_same_arrays_are_not_worked_through_twice():
     inputs = task()
     first = scatter(inputs["features"], inputs["labels"], 4)[1]

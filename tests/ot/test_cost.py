@@ -86,6 +86,18 @@ def test_centred_cost_forgets_where_each_side_lies():
     assert_close(unit, by_hand, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("scale", [0.1, 3.7, 1e6 / 3])
+def test_what_rounding_leaves_of_equal_centers_is_no_direction(scale, dtype):
+    equal = (torch.full((7, 3), scale, dtype=torch.float64) * torch.tensor([1, 1.3, 0.11])).to(dtype)
+    equal[::2] *= 1 + torch.finfo(dtype).eps  # means of as many samples differ by as much
+    others = torch.tensor([[1.0, 0, 0], [0, 1, 0]], dtype=dtype)
+    cost = cost_matrix(others, equal, center=True, zero_rows="origin")
+    assert_close(cost, torch.ones(2, 7, dtype=dtype))
+    with pytest.raises(ValueError, match="student_centers has a zero vector at class 0"):
+        cost_matrix(others, equal, center=True)
+
+
 def test_shared_classes_cost_exactly_nothing():
     centers = torch.randn(50, 64, generator=torch.Generator().manual_seed(0)) + 100
     assert_close(cost_matrix(centers, centers).diagonal(), torch.zeros(50), rtol=0, atol=0)
@@ -156,6 +168,13 @@ def test_mixed_precision_is_promoted():
             ValueError,
             "^teacher_centers are on cpu and student_centers on meta; move them to one device$",
         ),
+        (
+            torch.ones(2, 3),
+            np.ones((2, 3)),
+            TypeError,
+            "^student_centers of type ndarray came; a torch tensor",
+        ),
+        ([[1.0, 2.0]], torch.ones(1, 2), TypeError, "^teacher_centers of type list came; a torch tensor was"),
     ],
 )
 def test_wrong_centers_are_named(teacher, student, error, message):

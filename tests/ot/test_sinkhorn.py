@@ -190,6 +190,28 @@ def test_a_class_that_may_go_nowhere_is_marked():
     assert bool(result.plan().isfinite().all())
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_classes_that_nothing_can_fill_leave_the_numbers_finite(dtype):
+    # The first two classes of q may take from rows of little mass alone, and their scaling grows without end.
+    cost = torch.tensor(
+        [
+            [math.inf, 0.4, 0.1, 0.2],
+            [0.5, 0.4, 0.9, 0.3],
+            [math.inf, math.inf, 0.2, 0.1],
+            [0.3, 0.6, 0.2, 0.1],
+        ],
+        dtype=dtype,
+    )
+    p = torch.tensor([[0.5, 1e-30, 0.5, 1e-35]] * 2 + [[0.25] * 4], dtype=dtype)
+    q = torch.tensor([[0.9, 0.1, 0.0, 0.0], [1.0, 0.0, 0.0, 0.0], [0.25] * 4], dtype=dtype)
+    for limit in (3, 5, 8, 50, 1000):
+        with pytest.warns(SinkhornWarning):
+            result = sinkhorn(p, q, cost, epsilon=0.1, max_iterations=limit)
+        found = (result.value, result.alpha, result.beta, result.error, result.plan(), result.transport_cost)
+        assert all(bool(numbers.isfinite().all()) for numbers in found), limit
+        assert result.converged[:2].tolist() == [False, False]
+
+
 def test_one_class_a_side():
     one = torch.ones(2, 1, dtype=torch.float64)
     result = sinkhorn(one, one, torch.full((1, 1), 3.0, dtype=torch.float64), 0.1)

@@ -118,10 +118,13 @@ def class_sums(values: Array, indices: Array, num_classes: int) -> Array:
 def _as_array(values: Any, name: str) -> Array:
     if isinstance(values, torch.Tensor):
         values = values.detach().cpu()
-        return (values.float() if values.dtype == torch.bfloat16 else values).numpy()
+        values = (values.float() if values.dtype == torch.bfloat16 else values).numpy()
     if values is None:
         raise PreceptorError(f"{name} is missing; this metric needs it")
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise PreceptorError(f"{name} has rows of different lengths; expected a table of numbers") from error
     if array.dtype.kind not in "fiub":
         raise PreceptorError(f"{name} is of type {array.dtype}; expected numbers")
     return array

@@ -12,7 +12,7 @@ from preceptor.core import PreceptorError
 from preceptor.metrics.entry import entry
 from preceptor.metrics.inputs import Array, as_matrix, check_count, compact_labels
 from preceptor.metrics.sampling import stratified_rows
-from preceptor.metrics.scatter import Scatter, scatter
+from preceptor.metrics.scatter import scatter
 
 QUERIES = 512  # at a time, at most
 ENTRIES = 2**25  # of the distances of the queries at a time: 128 MB
@@ -45,11 +45,14 @@ def knn(
         raise PreceptorError("features has 1 row; leave-one-out neighbours need at least 2 samples")
     indices, classes = compact_labels(labels, len(features))
     values, moments = scatter(features, indices, classes)
+    # Around the mean: products of rows far from the origin would drown the distances.
+    values = values - moments.mean.astype(values.dtype)
     rows = stratified_rows(moments.hashes, indices, classes, max_queries or len(features))
     size = max(1, min(QUERIES, ENTRIES // len(values)))
+    energies = np.einsum("nd,nd->n", values, values, dtype=np.float64)
     credit = np.concatenate(
         [
-            _credit(values, moments, indices, rows[start : start + size], min(neighbors, len(values) - 1))
+            _credit(values, energies, indices, rows[start : start + size], min(neighbors, len(values) - 1))
             for start in range(0, len(rows), size)
         ]
     )
@@ -58,21 +61,19 @@ def knn(
     return float((right / asked) @ moments.counts / len(values))
 
 
-def _credit(values: Array, moments: Scatter, indices: Array, rows: Array, neighbors: int) -> Array:
+def _credit(values: Array, energies: Array, indices: Array, rows: Array, neighbors: int) -> Array:
     """For each asked row the chance in [0, 1] that the vote names its class."""
     kind = values.dtype.type
-    asked = values[rows] - moments.mean.astype(kind)
-    # |x - m|^2 - 2 (q - m) x differs from the squared distance by a constant for each query q.
-    asked *= -2
-    distances = torch.from_numpy(asked @ values.T)  # (Q, N)
-    distances += torch.from_numpy(moments.energies.astype(kind))
+    # |x|^2 - 2 q x differs from the squared distance by a constant for each query q.
+    distances = torch.from_numpy((-2 * values[rows]) @ values.T)  # (Q, N)
+    distances += torch.from_numpy(energies.astype(kind))
     distances[torch.arange(len(rows)), torch.from_numpy(rows)] = torch.inf
     # One more than vote: it shows ties with the last of them.
     found = torch.topk(distances, neighbors + 1, dim=1, largest=False)
     nearest, last, beyond = found.indices[:, :-1], found.values[:, -2:-1], found.values[:, -1:]
-    slack = _rounding(moments, rows, kind)
+    slack = _rounding(energies, rows, kind)
     targets = torch.from_numpy(indices)
-    votes = torch.zeros(len(rows), len(moments.counts), dtype=torch.float64)
+    votes = torch.zeros(len(rows), int(indices.max()) + 1, dtype=torch.float64)
     votes.scatter_add_(1, targets[nearest], torch.ones(nearest.shape, dtype=torch.float64))
     for row in torch.nonzero(beyond <= last + slack)[:, 0].tolist():
         votes[row] = _shared_votes(
@@ -91,9 +92,8 @@ def _shared_votes(distances: Tensor, targets: Tensor, low: Tensor, high: Tensor,
     return torch.bincount(targets, weights, minlength=votes.shape[1])
 
 
-def _rounding(moments: Scatter, rows: Array, kind: Any) -> Tensor:
+def _rounding(energies: Array, rows: Array, kind: Any) -> Tensor:
     """(Q, 1) what rounding may do to `distances`: closer than that, two samples are equally far."""
-    reach = np.sqrt(moments.energies.max())
-    own = np.sqrt(moments.energies[rows])
-    size = reach**2 + 2 * own * (reach + np.linalg.norm(moments.mean))
+    reach = np.sqrt(energies.max())
+    size = reach**2 + 2 * np.sqrt(energies[rows]) * reach
     return torch.from_numpy((32 * np.finfo(kind).eps * size).astype(kind))[:, None]

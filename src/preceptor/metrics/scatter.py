@@ -178,10 +178,7 @@ def _compute(features: Array, print_of_rows: tuple[Any, ...], indices: Array, cl
     samples, dimensions = features.shape
     hashes = _row_hashes(features, print_of_rows)
     order = np.argsort(hashes, kind="stable")
-    mean = sum(
-        features[rows].sum(axis=0, dtype=np.float64) for rows in np.array_split(order, -(-samples // BLOCK))
-    )
-    mean = np.asarray(mean) / samples
+    mean = _mean(features, order)
     rotated, origin, values = None, mean, features
     along_mean, energies = np.empty(samples), np.empty(samples)
     if samples < dimensions:
@@ -215,6 +212,19 @@ def _compute(features: Array, print_of_rows: tuple[Any, ...], indices: Array, cl
         dimensions=dimensions,
         offset=float(np.linalg.norm(mean)),
     )
+
+
+def _mean(features: Array, order: Array) -> Array:
+    """The mean (d,) in float64; of a constant column exactly its value, or rounding would be its variance."""
+    # Sums of float32 numbers are exact enough for that; float64 numbers are measured from one of them.
+    origin = features[order[0]] if features.dtype == np.float64 else np.zeros(features.shape[1])
+    total = np.zeros(features.shape[1])
+    for rows in np.array_split(order, -(-len(order) // BLOCK)):
+        block = features[rows]
+        if features.dtype == np.float64:
+            block -= origin
+        total += block.sum(axis=0, dtype=np.float64)
+    return origin + total / len(order)
 
 
 def _fingerprint(features: Array) -> tuple[Any, ...]:

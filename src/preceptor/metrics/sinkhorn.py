@@ -153,7 +153,8 @@ def _transport(
 ) -> tuple[float, Array, float, Array, Array, float]:
     """Score, values, mean transport cost, M, mean plan and the share that converged."""
     check_positive(epsilon=epsilon, temperature=temperature, tolerance=tolerance)
-    p, q = (torch.softmax(as_tensor(each).float() / temperature, dim=1) for each in (logits, student_logits))
+    # In the precision they came in: float32 has no room for large logits, nor for small differences of them.
+    p, q = (torch.softmax(as_tensor(each) / temperature, dim=1).float() for each in (logits, student_logits))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SinkhornWarning)  # `converged` says it, for each assessment
         result = solve(p, q, cost.float(), epsilon=epsilon, tolerance=tolerance)

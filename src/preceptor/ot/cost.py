@@ -84,6 +84,7 @@ def cost_matrix(
     Returns:
         (C_T, C_S) costs, in float32 where half precision came: distances are not to be had in it.
     """
+    check_tensors(teacher_centers=teacher_centers, student_centers=student_centers)
     if teacher_centers.device != student_centers.device:
         raise ValueError(
             f"teacher_centers are on {teacher_centers.device} and student_centers on "
@@ -109,8 +110,16 @@ def placed(
 ) -> Tensor:
     """One side's centres (C, d) where distances are taken: about their mean, on the unit sphere."""
     if center:
-        points = points - points.mean(dim=0, keepdim=True)
+        points = _about_mean(points)
     return unit_rows(points, name, zero_rows) if normalize else points
+
+
+def _about_mean(points: Tensor) -> Tensor:
+    """Rows less their mean; zeros where rounding is all that is left of equal rows, as it is no direction."""
+    centred = points - points.mean(dim=0, keepdim=True)
+    before, after = (torch.linalg.vector_norm(each, dim=1, dtype=torch.float64) for each in (points, centred))
+    rounding = (1e-6 if points.dtype == torch.float32 else 1e-12) * before.amax()
+    return centred * (after > rounding)[:, None]
 
 
 def unit_rows(points: Tensor, name: str = "points", zero_rows: ZeroRows = "refuse") -> Tensor:

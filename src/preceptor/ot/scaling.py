@@ -131,7 +131,9 @@ class Scaling:
             if beyond > 1:
                 new.mul_(ratio)
             new.mul_(ratio.sqrt_())
-        self.v = _positive(new)
+        # Where pairs are forbidden a class that nothing can fill grows without end, and infinity times 0 is NaN.
+        info = torch.finfo(new.dtype)
+        self.v = new.clamp_(info.tiny, info.max)
 
     def _accelerate(self, kernel_u: Tensor, leap: bool) -> None:
         """Move v by Eq. (20), or by an Anderson step from the images of the last iterations."""

@@ -272,3 +272,16 @@ def test_sskd_takes_labels_repeated_or_not():
     )
     for key, value in method(step).items():
         torch.testing.assert_close(method(repeated)[key], value)
+
+
+@pytest.mark.parametrize("options", [{"variance": 0.0}, {"variance": 1e-6}, {"floor": -1.0}, {"floor": 6.0}])
+def test_vid_refuses_variances_that_cannot_be(options):
+    with pytest.raises(PreceptorError, match=r"expected a floor above 0 and a variance above the floor$"):
+        setup("vid", **options)
+
+
+@pytest.mark.parametrize("variance", [1e-4, 5.0, 1000.0])
+def test_vid_starts_from_its_variance(variance):
+    method = setup("vid", variance=variance)[0]
+    raw = method.regressors[0].raw_variance
+    torch.testing.assert_close(nn.functional.softplus(raw) + 1e-5, torch.full_like(raw, variance))

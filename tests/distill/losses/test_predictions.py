@@ -10,6 +10,7 @@ import torch
 
 from preceptor.core import PreceptorError
 from preceptor.distill.losses import Probe, fit_probe
+from preceptor.distill.losses.dist import correlation
 from tests.distill.losses.cases import build, make_context, make_step
 from tests.oracles import distill as oracle
 
@@ -74,6 +75,19 @@ def test_dist():
     close(terms["intra"], 3 * intra)
 
 
+@pytest.mark.parametrize("classes", [1000, 20_000])
+def test_dist_of_many_classes_is_still_a_correlation(classes):
+    generator = torch.Generator().manual_seed(0)
+    teacher = torch.randn(64, classes, generator=generator)
+    student = teacher + 0.1 * torch.randn(64, classes, generator=generator)
+    p, q = ((logits / 4).softmax(dim=1) for logits in (teacher, student))
+    ones = torch.ones_like(p)
+    expected = np.mean([np.corrcoef(*rows)[0, 1] for rows in zip(p.numpy(), q.numpy(), strict=True)])
+    np.testing.assert_allclose(float(correlation(p, q, ones, dim=1).mean()), expected, atol=1e-4)
+    assert float(correlation(p[:, :50], p[:, :50], ones[:, :50], dim=0).min()) > 0.5
+    assert float(correlation(torch.full_like(p, 1 / classes), q, ones, dim=1).abs().max()) < 1e-3
+
+
 def test_dkd():
     terms, student, teacher, step = setup("dkd")
     target, others = oracle.dkd(teacher, student, step.labels.numpy(), 4.0)
@@ -99,6 +113,14 @@ def test_dkd_warms_up():
     half = method(make_step("dkd", context, progress=0.25))
     for key, factor in (("task", 1.0), ("target", 0.5), ("others", 0.5)):
         torch.testing.assert_close(half[key], factor * full[key])
+
+
+@pytest.mark.parametrize("warmup", [-1.0, 1.5, float("nan")])
+def test_dkd_refuses_a_warmup_that_is_no_share_of_training(warmup):
+    with pytest.raises(
+        PreceptorError, match=f"^warmup is {warmup}; expected a share of training from 0 to 1$"
+    ):
+        build("dkd", make_context(), warmup=warmup)
 
 
 def test_the_probe_is_the_penalised_maximum_of_likelihood():

@@ -208,6 +208,15 @@ def test_schedules(schedule, factors):
     np.testing.assert_allclose(float(slow["sinkhorn"]), float(full) / 2, atol=1e-9)
 
 
+@pytest.mark.parametrize("scale", ["max", "mean", "std"])
+def test_forbidden_pairs_have_no_part_in_the_scale_of_the_cost(scale):
+    matrix = np.random.default_rng(0).random((4, 3))
+    matrix[1, 2] = np.inf
+    method = build("sinkhorn", make_context(same=False), cost="shallow", matrix=matrix, scale_cost=scale)
+    allowed = matrix[np.isfinite(matrix)]
+    np.testing.assert_allclose(method.cost.numpy(), matrix / getattr(np, scale)(allowed), rtol=1e-6)
+
+
 def test_sinkhorn_and_probe_is_the_sum_of_both():
     context = make_context(same=False)
     probe = Probe(torch.ones(3, 5), torch.arange(3.0), 0.0)

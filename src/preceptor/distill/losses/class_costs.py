@@ -151,7 +151,8 @@ def _scaled(costs: ClassCosts, scale: str) -> ClassCosts:
     if scale == "none":
         return costs
     between = costs.between
-    spread = {"max": between.max(), "mean": between.mean(), "std": between.std(correction=0)}[scale]
+    payable = between[between.isfinite()]  # forbidden pairs have no size
+    spread = {"max": payable.max(), "mean": payable.mean(), "std": payable.std(correction=0)}[scale]
     if spread <= 0:
         raise PreceptorError(
             f"scale_cost {scale} divides by the cost's {scale}, which is 0 here; use scale_cost none"

@@ -15,8 +15,9 @@ def correlation(first: Tensor, second: Tensor, weights: Tensor, dim: int) -> Ten
     share = weights / or_one(weights.sum(dim=dim, keepdim=True))
     first = first - (share * first).sum(dim=dim, keepdim=True)
     second = second - (share * second).sum(dim=dim, keepdim=True)
-    covariance = (share * first * second).sum(dim=dim)
-    variances = (share * first.square()).sum(dim=dim) * (share * second.square()).sum(dim=dim)
+    # Sums, not means: beside 1e-16 means over thousands of classes, each with its small probability, are nothing.
+    covariance = (weights * first * second).sum(dim=dim)
+    variances = (weights * first.square()).sum(dim=dim) * (weights * second.square()).sum(dim=dim)
     return covariance * (variances + 1e-16).rsqrt()
 
 

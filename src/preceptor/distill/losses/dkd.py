@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from preceptor.core import PreceptorError
 from preceptor.distill.losses.method import Method, class_order, row_mean, task_loss, teacher_of, up_to_one
 from preceptor.distill.losses.step import Context, Step
 
@@ -35,6 +36,8 @@ class Decoupled(Method):
         **options: object,
     ) -> None:
         super().__init__(context, **options)
+        if not 0 <= warmup <= 1:
+            raise PreceptorError(f"warmup is {warmup}; expected a share of training from 0 to 1")
         self.temperature, self.warmup = temperature, warmup
         self.target_weight, self.other_weight = target_weight, other_weight
         self.register_buffer("order", class_order(context), persistent=False)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from preceptor.core import PreceptorError
 from preceptor.distill.losses.layers import paired_levels, same_size, seeded, teacher_shape
 from preceptor.distill.losses.method import Method, full_precision, row_mean, task_loss, teacher_of
 from preceptor.distill.losses.step import Context, Step
@@ -26,7 +27,8 @@ class _GaussianRegressor(nn.Module):
             nn.Conv2d(teacher, teacher, 1, bias=False),
         )
         # softplus(raw) + floor starts at `variance`
-        self.raw_variance = nn.Parameter(torch.full((teacher,), math.log(math.expm1(variance - floor))))
+        above = variance - floor
+        self.raw_variance = nn.Parameter(torch.full((teacher,), above + math.log(-math.expm1(-above))))
         self.floor = floor
 
     def forward(self, student: Tensor, teacher: Tensor) -> Tensor:
@@ -60,6 +62,10 @@ class VariationalInformation(Method):
         **options: object,
     ) -> None:
         super().__init__(context, **options)
+        if not 0 < floor < variance < math.inf:
+            raise PreceptorError(
+                f"variance {variance} and floor {floor} came; expected a floor above 0 and a variance above the floor"
+            )
         self.weight = weight
         self.levels = paired_levels(context)
         with seeded(context):
