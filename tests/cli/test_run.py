@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
+from rich.console import Console
+from rich.progress import Progress
 from typer.testing import CliRunner
 
 from preceptor import Zoo, train
 from preceptor.cli import app
+from preceptor.cli import run as commands
 from tests.pipeline.blobs import RECIPE, blobs
 
 
@@ -33,3 +38,23 @@ def test_with_json_progress_goes_to_standard_error(files, tmp_path):
     assert "distilling t by sinkhorn" in done.stderr
     plain = CliRunner().invoke(app, ["run", *files, "--out", str(tmp_path / "s")])
     assert "distilling t by sinkhorn" in plain.stdout
+
+
+def test_a_bar_counts_the_teachers_and_is_gone_before_the_first_training(files, tmp_path, monkeypatch):
+    zoo = Zoo(files[0])
+    zoo.add(f"run:{tmp_path / 'teacher'}", name="u")
+    seen = []
+
+    @contextmanager
+    def watched(description, total):
+        with Progress(console=Console(file=io.StringIO())) as bar:
+            task = bar.add_task(description, total=total)
+            yield bar
+            seen.append((description, total, bar.tasks[task].completed))
+
+    monkeypatch.setattr(commands, "progress", watched)
+    monkeypatch.setattr(commands, "say", seen.append)
+    done = CliRunner().invoke(app, ["run", *files, "--out", str(tmp_path / "r")])
+    assert done.exit_code == 0, done.output
+    told = [one if isinstance(one, tuple) else one.split()[0] for one in seen]
+    assert told[:3] == [("ranking teachers", 2, 2), "ranked", "training"]

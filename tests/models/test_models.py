@@ -225,6 +225,17 @@ def test_initial_scale_survives_depth():
         ("mlp-0", (12,), "expected mlp-HIDDEN"),
         ("timm:resnet1o", (3, 32, 32), "timm has no model 'resnet1o'; did you mean"),
         ("timm:resnetv2_50", (3, 64, 64), "ends in a Conv2d, not in one nn.Linear"),
+        ("timm:test_vit", (3, 24, 24), "divisible by patch size .* such as 160, which it is made for"),
+        (
+            "timm:test_convnext",
+            (1, 8, 8),
+            "timm:test_convnext cannot be built for inputs of shape .1, 8, 8.: .*another",
+        ),
+        (
+            "timm:swin_tiny_patch4_window7_224",
+            (3, 30, 30),
+            "--image-size., such as 224, which it is made for",
+        ),
         ("", (3, 32, 32), "no architecture ''"),
     ],
 )

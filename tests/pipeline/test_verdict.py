@@ -4,7 +4,7 @@ import pytest
 
 from preceptor import Zoo, run, train
 from preceptor.core import Ranking, RankingRow
-from preceptor.pipeline.verdict import no_better_than_nothing
+from preceptor.pipeline.verdict import no_better_than_nothing, ranked_sentence
 from preceptor.rank.reference import untrained_score
 from tests.pipeline.blobs import RECIPE, blobs
 
@@ -15,6 +15,24 @@ def test_what_is_said_about_scores_near_chance(zoo, score, said):
     row = RankingRow(name="same", rank=1, scores={"bridge": score})
     told = no_better_than_nothing(zoo, task, Ranking(metric="bridge", rows=(row,)), ["same"], "cpu", False)
     assert [said in sentence for sentence in told] == ([] if said is None else [True])
+
+
+def test_a_teacher_that_could_not_be_assessed_is_named_with_its_reason():
+    best, slow, mine, theirs = (
+        RankingRow("best", 1, {"bridge": -0.1}),
+        RankingRow("slow", 2, {"bridge": -0.2}),
+        RankingRow("mine", None, {}, {"teacher": "it needs --trust-code"}),
+        RankingRow("theirs", None, {}, {"teacher": "it is broken"}),
+    )
+    said = [
+        ranked_sentence(Ranking(metric="bridge", rows=rows), ["best"])
+        for rows in ((best, slow), (best, mine), (best, slow, mine, theirs))
+    ]
+    assert said == [
+        "ranked 2 teachers by bridge; first: best",
+        "ranked 1 teacher by bridge; first: best; could not be assessed: mine: it needs --trust-code",
+        "ranked 2 teachers by bridge; first: best; could not be assessed: mine: it needs --trust-code; and 1 other",
+    ]
 
 
 @pytest.mark.parametrize(("noise", "useless"), [(0.6, False), (100.0, True)])

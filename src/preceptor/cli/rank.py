@@ -59,7 +59,9 @@ def rank(
         typer.Option(help="Architecture for sinkhorn-single and sinkhorn-exact, which train students."),
     ] = None,
     recipe: Annotated[str, typer.Option(help="How those students are trained.")] = "small",
-    top: Annotated[int | None, typer.Option(min=1, help="Show only the first so many.")] = None,
+    top: Annotated[
+        int | None, typer.Option(min=1, help="Show only the first so many; --json has all.")
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for ranking.json.")] = None,
     report: Annotated[Path | None, typer.Option(help="Write a self-contained HTML page.")] = None,
     as_json: AsJson = False,

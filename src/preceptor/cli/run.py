@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from preceptor.cli.console import emit_json, say, to_stderr
+from preceptor.cli.console import emit_json, progress, say, to_stderr
 from preceptor.cli.options import AsJson, TrustCode, parse_options
 from preceptor.cli.task import Classes, OnBadImage, Unlabelled, Window, read_more, read_task
 from preceptor.cli.train import Options
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+    from preceptor.core import RankingRow
 
 
 def run(
@@ -78,13 +85,35 @@ def run(
 
     sized = {} if image_size is None else {"image_size": image_size}
     options = sized | parse_options(option or [], run, run_pipeline)
-    result = run_pipeline(
-        zoo, read_task(data, classes, window, on_bad_image, tested=True), student=student, out=out,
-        method=method or None, metrics=tuple(metric or DEFAULT_METRICS), top=top, recipe=recipe, validation=validation,
-        refit=refit, seed=seed, device=device, resume=resume, report=report, trust_code=trust_code,
-        unlabelled=read_more(unlabelled, on_bad_image), notify=to_stderr if as_json else say, **options,
-    )  # fmt: skip
+    task = read_task(data, classes, window, on_bad_image, tested=True)
+    more = read_more(unlabelled, on_bad_image)
+    with _ranking_bar(zoo) as on_row:
+        result = run_pipeline(
+            zoo, task, student=student, out=out, method=method or None, metrics=tuple(metric or DEFAULT_METRICS),
+            top=top, recipe=recipe, validation=validation, refit=refit, seed=seed, device=device, resume=resume,
+            report=report, trust_code=trust_code, unlabelled=more, notify=to_stderr if as_json else say,
+            rank_options={"on_row": on_row}, **options,
+        )  # fmt: skip
     if as_json:
         emit_json({**result.to_json(), "path": str(result.path)})
         return
     say(f"student in {result.path}" + (f", report in {result.path / 'report.html'}" if report else ""))
+
+
+@contextmanager
+def _ranking_bar(zoo: str) -> Iterator[Callable[[RankingRow], None]]:
+    """A bar from the first ranked teacher to the last, between what is said before and the bars of the trainings."""
+    from preceptor.zoo import Zoo
+
+    total = len(Zoo(zoo).names())
+    with ExitStack() as shown:
+        bars: list[Progress] = []
+
+        def on_row(row: RankingRow) -> None:
+            if not bars:
+                bars.append(shown.enter_context(progress("ranking teachers", total)))
+            bars[0].advance(bars[0].task_ids[0])
+            if bars[0].finished:
+                shown.close()
+
+        yield on_row

@@ -16,7 +16,7 @@ Run = Annotated[Path, typer.Argument(help="A run folder.")]
 def predict(
     run: Run,
     images: Annotated[list[Path], typer.Argument(help="Image files.")],
-    top: Annotated[int, typer.Option(help="How many classes to show.", min=1)] = 3,
+    top: Annotated[int, typer.Option(help="How many classes to show; --json has all.", min=1)] = 3,
     as_json: AsJson = False,
 ) -> None:
     """Say which class each image is, and how sure the model is.

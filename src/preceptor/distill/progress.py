@@ -19,19 +19,22 @@ class Reporter:
     ) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.table import Column
 
         self.title, self.epochs = title, epochs
         self.visible = sys.stderr.isatty() if show is None else show
+        # A narrow terminal cuts the last column, which takes what the others leave.
         columns = (
             TextColumn("{task.description}"),
-            BarColumn(bar_width=20),
-            TextColumn("{task.fields[rate]}"),
-            TextColumn("{task.fields[losses]}"),
-            TextColumn("{task.fields[accuracy]}"),
+            BarColumn(bar_width=10),
             TimeRemainingColumn(),
+            TextColumn(
+                "{task.fields[accuracy]} {task.fields[rate]} {task.fields[losses]}",
+                table_column=Column(no_wrap=True, ratio=1),
+            ),
         )
         console = Console(stderr=True)
-        self.bar = Progress(*columns, console=console, disable=not self.visible, transient=True)
+        self.bar = Progress(*columns, console=console, disable=not self.visible, transient=True, expand=True)
         self.task = self.bar.add_task(
             self._description(0), total=total_steps, rate="", losses="", accuracy=""
         )
@@ -61,13 +64,13 @@ class Reporter:
         self.bar.update(self.task, rate=f"{rate:.1f} steps/s", losses=shown)
 
     def epoch(self, record: Mapping[str, Any]) -> None:
-        """Show and store what an epoch came to."""
+        """Show and store what an epoch came to; the next one begins."""
         kinds = ("train", "validation", "test")
         known = {
             kind: record[f"{kind}_accuracy"] for kind in kinds if record.get(f"{kind}_accuracy") is not None
         }
         shown = " ".join(f"{kind} {100 * value:.1f} %" for kind, value in known.items())
-        self.bar.update(self.task, accuracy=shown, description=self._description(record["epoch"]))
+        self.bar.update(self.task, accuracy=shown, description=self._description(record["epoch"] + 1))
         if self.writer is None:
             return
         scalars = {

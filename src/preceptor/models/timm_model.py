@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import timm
@@ -34,7 +36,7 @@ class TimmNetwork(Network):
             )
         probe = torch.linspace(-1, 1, input_shape[0] * input_shape[1] * input_shape[2]).view(1, *input_shape)
         backbone.eval()
-        with torch.no_grad():
+        with torch.no_grad(), _refusals(name, input_shape):
             wanted = backbone(probe)
         self._head = next(path for path, module in backbone.named_modules() if module is classifier)
         backbone.reset_classifier(0)
@@ -103,9 +105,21 @@ def create(name: str, num_classes: int, input_shape: tuple[int, int, int], pretr
     default = timm.models.get_pretrained_cfg(name)
     if default is not None and default.fixed_input_size:
         options["img_size"] = input_shape[1:]
-    try:
+    with _refusals(name, input_shape):
         return timm.create_model(name, pretrained=pretrained, **options)
-    except (AssertionError, RuntimeError, TypeError, ValueError) as error:
+
+
+@contextmanager
+def _refusals(name: str, input_shape: tuple[int, int, int]) -> Iterator[None]:
+    """Whatever timm raises about an input shape, in one sentence with the size that the model is made for."""
+    try:
+        yield
+    except (ArithmeticError, AssertionError, RuntimeError, TypeError, ValueError) as error:
+        default = timm.models.get_pretrained_cfg(name)
+        made_for = None if default is None else default.input_size[-1]
+        size = "" if made_for in (None, input_shape[-1]) else f", such as {made_for}, which it is made for"
+        reason = str(error).rstrip(".")
         raise PreceptorError(
-            f"timm:{name} cannot be built for inputs of shape {input_shape}: {error}"
+            f"timm:{name} cannot be built for inputs of shape {input_shape}: {reason}; choose another model or "
+            f"another image_size (--image-size){size}"
         ) from error

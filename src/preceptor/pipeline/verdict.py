@@ -17,11 +17,15 @@ MARGIN = 0.02  # of the score by chance: so far above it a useless teacher may c
 
 
 def ranked_sentence(ranking: Ranking, leaders: Sequence[str]) -> str:
-    """How many were ranked, by what, and who came first."""
-    ranked = sum(row.rank is not None for row in ranking.rows)
-    failed = len(ranking.rows) - ranked
-    aside = f" ({failed} could not be assessed)" if failed else ""
-    return f"ranked {counted(ranked, 'teacher')} by {ranking.metric}{aside}; first: {', '.join(leaders)}"
+    """How many were ranked, by what, who came first, and why others have no rank."""
+    failed = [row for row in ranking.rows if row.rank is None]
+    ranked = counted(len(ranking.rows) - len(failed), "teacher")
+    said = f"ranked {ranked} by {ranking.metric}; first: {', '.join(leaders)}"
+    if not failed:
+        return said
+    reason = f"{failed[0].name}: {', '.join(failed[0].reasons.values())}"
+    more = f"; and {counted(len(failed) - 1, 'other')}" if failed[1:] else ""
+    return f"{said}; could not be assessed: {reason}{more}"
 
 
 def no_better_than_nothing(
