@@ -29,6 +29,7 @@ BENCHMARKS: dict[str, tuple[list[str], list[str] | None, bool]] = {
     "methods --patient": ([], ["--quick"], False),
     "characters": ([], ["--quick"], False),
     "counts": ([], ["--quick"], False),
+    "demo": ([], ["--quick"], False),
     "choice": ([], ["--quick"], False),
     "sizes": ([], ["--quick"], False),
     "assessment": ([], ["--quick"], False),

@@ -101,15 +101,6 @@ def test_the_score_is_told_as_a_probability(told: tuple[dict[str, Any], list[str
     assert f" {math.exp(first['scores']['bridge']):.0%} (geometric mean), guessing 10%" in line
 
 
-def test_the_readme_has_the_numbers_of_the_table() -> None:
-    default = next(
-        line for line in str(preceptor.demo.settings.__doc__).splitlines() if "(the default)" in line
-    )
-    alone, _, letters, _ = re.findall(r"\d+\.\d", default)
-    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
-    assert f"({alone} % alone, {letters} % from the letters by `sinkhorn+probe`)" in readme
-
-
 def test_the_sentences_say_what_the_numbers_say(told: tuple[dict[str, Any], list[str], Path]) -> None:
     outcome, lines, _ = told
     students = outcome["students"]

@@ -52,6 +52,8 @@ PATIENT = json.loads((ROOT / "results/benchmarks/methods_patient.json").read_tex
 CHOICE = json.loads((ROOT / "results/benchmarks/choice.json").read_text(encoding="utf-8"))["rows"]
 SIZES = json.loads((ROOT / "results/benchmarks/sizes.json").read_text(encoding="utf-8"))["rows"]
 COUNTS = json.loads((ROOT / "results/benchmarks/counts.json").read_text(encoding="utf-8"))["rows"]
+DEMO = json.loads((ROOT / "results/benchmarks/demo.json").read_text(encoding="utf-8"))["rows"]
+IGNORANT = {"mislabelled", "untrained"}  # of the demo's teachers, they know no characters
 DEFAULT, SOFTER = "centred decay 100, temperature 6", "centred decay 100, temperature 8"
 WEAK = "centred decay"  # weight 10, temperature 3
 PROBED = "sinkhorn+probe decay 30, temperature 6"  # the default of `sinkhorn+probe`
@@ -188,3 +190,12 @@ def of_domains(teacher: str, task: str) -> float:
               if (row["data"], row["method"], row["teacher_data"]) == (task, "sinkhorn", teacher)]  # fmt: skip
     assert len(alone) == len(taught) == 3
     return 100 * (mean(taught) - mean(alone))
+
+
+def gains_in_demo(teacher: str, rows: list[dict[str, Any]] = DEMO) -> list[float]:
+    """Points of each student of a teacher over the one alone of its seed."""
+    return [
+        100 * (taught - alone)
+        for row in rows
+        for taught, alone in zip(row["students"][teacher], row["alone"], strict=True)
+    ]

@@ -15,16 +15,19 @@ from tests.docs.claims import (
     how_many_are_few,
     limits,
     photographs,
+    the_demonstration,
     the_ranking,
     when_it_helps,
 )
 from tests.docs.kept import (
     AS_TODAY,
     COSTS,
+    DEMO,
     DIGITS,
     DOMAINS,
     EVERY_FEW,
     FEW,
+    IGNORANT,
     LIMITS,
     LONG,
     PAGE,
@@ -36,6 +39,7 @@ from tests.docs.kept import (
     WEAK,
     WHEN,
     gains,
+    gains_in_demo,
     lines_of,
     on_digits,
     reached,
@@ -48,6 +52,7 @@ from tests.docs.pages import ROOT
     [
         *((PAGE, claims) for claims in CHOOSING),
         (WHEN, when_it_helps),
+        (WHEN, the_demonstration),
         (WHEN, how_many_are_few),
         (WHEN, the_ranking),
         (WHEN, photographs),
@@ -62,15 +67,14 @@ def test_pages_say_what_the_results_say(page: str, claims: Callable[[], list[str
 
 BODY = PAGE[PAGE.index("## In short") : PAGE.index("## What the tolerance means")]
 TRIALS = PAGE[PAGE.index("## Two first trials") :]  # these are stated there and kept nowhere
-DEMO = "39.9 % alone, 54.1 % from the letters"  # held against a demo by tests/test_demo.py
 
 
 @pytest.mark.parametrize(
     ("page", "claims", "known"),
     [
         (BODY, CHOOSING, TRIALS + " 0.1"),  # epsilon
-        (re.sub("<!-- counts:begin.*counts:end", "", WHEN), (when_it_helps, how_many_are_few, the_ranking, photographs),
-         DEMO),
+        (re.sub("<!-- (counts|demo):begin.*?(counts|demo):end", "", WHEN),
+         (when_it_helps, how_many_are_few, the_demonstration, the_ranking, photographs), ""),
         (LIMITS, (limits,), TRIALS),
     ],
     ids=["choosing", "when it helps", "limits"],
@@ -96,6 +100,20 @@ def test_single_statements() -> None:
     assert max(short, key=short.__getitem__) == PROBED
     for overlap in (0.6, 0.4):
         assert [gains("paper", None, overlap, seed)[0] < 0 for seed in (0, 1)] == [False, True]
+
+
+def test_the_demonstrations_teachers_come_out_as_the_page_says() -> None:
+    worth = {teacher: gains_in_demo(teacher) for teacher in DEMO[0]["students"]}
+    assert all(abs(mean(worth[one])) < stdev(worth[one]) / len(worth[one]) ** 0.5 for one in IGNORANT)
+    assert min(gains_in_demo("letters", DEMO[:1])) > 11
+    assert max(worth, key=lambda teacher: mean(worth[teacher])) == "letters"
+    best = [max(row["students"], key=lambda teacher: mean(row["students"][teacher])) for row in DEMO]
+    assert (best.count("letters"), len(best)) == (3, 4)
+    for metric, first in (("bridge", "letters"), ("sinkhorn", "digits-0-4"), ("logme", None), ("leep", None)):
+        for row in DEMO:
+            order = sorted(row["scores"], key=lambda teacher: -row["scores"][teacher][metric])
+            assert order[0] == first or first is None
+            assert set(order[-2:]) == IGNORANT
 
 
 def test_the_test_set_is_what_the_page_calls_it() -> None:

@@ -62,6 +62,12 @@ def test_the_mean_gain_with_all_images() -> None:
     )
 
 
+def test_the_demonstration() -> None:
+    found = rows("when-it-helps.md", "demo")
+    alone, letters = found["none"][1], found["letters"][1]
+    assert f"({alone} % alone, {letters} % from the letters by `sinkhorn+probe`)" in README
+
+
 def test_photographs() -> None:
     same, other = of_birds("sinkhorn+probe")
     told = f"gained {same:.1f} points with the same classes and {other:.1f} with none."
