@@ -1,8 +1,9 @@
 """What each method gains where labels are few: handwritten digits, several seeds, the plain student beside.
 
-Two settings, ten seeds each: rounding alone, such as another order of sums, moves a student by one to two points. "Other classes": the teacher knows the digits 3 to 9, the student learns 0 to 4 from four
+Two settings, ten seeds each. "Other classes": the teacher knows the digits 3 to 9, the student learns 0 to 4 from four
 images a class. "Same classes": both have 0 to 4, and only the teacher had all images. Teacher cnn-16, student cnn-4,
-300 steps for everybody. Writes the table of docs/methods.md.
+300 steps for everybody. Rounding alone, such as costs that differ by 1e-7, moves such a student by one to two points,
+so fewer seeds say little. Writes the table of docs/methods.md.
 
     python benchmarks/methods.py [--quick]
     python benchmarks/methods.py --methods sinkhorn kd     # these anew, the others as they were
