@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 from scipy.stats import t as student
 
-from experiments.book import NOT_RUN, Book, Sample, chooser
+from experiments.book import NOT_RUN, SEEDS, Book, Sample, chooser
 from experiments.items import few, fig05, fig07, tab08, tab09
 from experiments.jobs import Job
 from experiments.schedule import PATIENT, PLAIN
 
 REACHED, MISSED, UNKNOWN = "reached", "not reached", "not measured"
-SEEDS = 3
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from experiments import results
 from experiments.jobs import EPOCHS, PAPER, Job, Scale
 from experiments.rows import Rows
 
+SEEDS = 3  # that a mean should be of
 NOT_RUN = "not run yet"
 # Okabe and Ito's colours, which the colour-blind tell apart, in a fixed order.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999", "#F0E442")

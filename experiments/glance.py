@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from experiments.book import Book, Sample, chooser, table
+from experiments.book import SEEDS, Book, Sample, chooser, table
 from experiments.items import few, fig05
 from experiments.jobs import Job
 from experiments.schedule import PATIENT, PLAIN
 
 DATA, COUNT = "cifar100", 25
-SEEDS = 3  # where there are fewer, a cell says so
 METHODS = (
     "sinkhorn",
     "sinkhorn+probe",
@@ -54,4 +53,6 @@ def _cell(book: Book, jobs: list[Job], name: str) -> str:
     choose = chooser(jobs)
     gain: Sample = book.gains(choose(name=name), choose(name="none"))
     count = len(gain.values)
-    return f"{gain.gain(1)} ({count})" if 1 < count < SEEDS else gain.gain(1) if count > 1 else ""
+    if count < 2:
+        return ""
+    return gain.gain(1) + (f" ({count})" if count < SEEDS else "")

@@ -108,57 +108,54 @@ def commit_ours(storage: ObjectStorage, file: str, send: Callable[[Callable[[], 
         storage.commit("a", OURS)
 
 
+def taken_over(storage: ObjectStorage, *, done: bool) -> dict[str, bytes]:
+    """What is there once another process has taken the name for abandoned: its teacher, or the beginning of one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(object_storage, "CLAIM_SECONDS", -1)
+        if done:
+            storage.commit("a", OTHERS)
+        else:
+            storage._claim("a")
+            storage.filesystem.pipe_file(storage._path("a", "check"), b"others")
+    found = content(storage)
+    assert (CLAIM_FILE in found) != done
+    return found
+
+
 @in_both
 @pytest.mark.parametrize("file", OURS)
 @pytest.mark.parametrize("done", [True, False], ids=["others-done", "others-under-way"])
 def test_an_add_that_fails_after_another_took_its_name_leaves_the_others_files(
-    any_zoo: Zoo, monkeypatch: pytest.MonkeyPatch, file: str, done: bool
+    any_zoo: Zoo, file: str, done: bool
 ) -> None:
     storage = any_zoo.storage
     assert isinstance(storage, ObjectStorage)
 
     def fail(write: Callable[[], None]) -> None:
-        with monkeypatch.context() as patch:
-            patch.setattr(object_storage, "CLAIM_SECONDS", -1)
-            if done:
-                storage.commit("a", OTHERS)
-            else:
-                storage._claim("a")
-                storage.filesystem.pipe_file(storage._path("a", "check"), b"others")
-        found.update(content(storage))
+        found.update(taken_over(storage, done=done))
         raise OSError("the network is gone")
 
     found: dict[str, bytes] = {}
     with pytest.raises(OSError, match="the network is gone"):
         commit_ours(storage, file, fail)
     assert content(storage) == found
-    assert (CLAIM_FILE in found) != done
 
 
 @in_both
 @pytest.mark.parametrize("file", ["check", "weights"])
 @pytest.mark.parametrize("done", [True, False], ids=["others-done", "others-under-way"])
-def test_an_add_stops_where_another_took_its_name(
-    any_zoo: Zoo, monkeypatch: pytest.MonkeyPatch, file: str, done: bool
-) -> None:
+def test_an_add_stops_where_another_took_its_name(any_zoo: Zoo, file: str, done: bool) -> None:
     storage = any_zoo.storage
     assert isinstance(storage, ObjectStorage)
 
     def send(write: Callable[[], None]) -> None:
         write()
-        with monkeypatch.context() as patch:
-            patch.setattr(object_storage, "CLAIM_SECONDS", -1)
-            if done:
-                storage.commit("a", OTHERS)
-            else:
-                storage._claim("a")
-        found.update(content(storage))
+        found.update(taken_over(storage, done=done))
 
     found: dict[str, bytes] = {}
     with pytest.raises(PreceptorError, match="another process removed 'a' or took it over while"):
         commit_ours(storage, file, send)
     assert content(storage) == found
-    assert (CLAIM_FILE in found) != done
 
 
 @in_both
