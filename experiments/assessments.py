@@ -68,6 +68,19 @@ def within(rows: list[dict[str, Any]], metric: str) -> dict[str, float]:
     return {arch: measures["pearson"] for arch, measures in found.items() if "pearson" in measures}
 
 
+def repeatability(first: Sequence[Sequence[float]], second: Sequence[Sequence[float]]) -> dict[str, float]:
+    """How well what students reached agrees, task by task, with what they reach when all is trained once more.
+
+    `ceiling` is what a perfect metric can be expected to reach against one training, and `of_both` against the mean of
+    the two: the square root of the reliability, which for the mean is that of Spearman and Brown.
+    """
+    agreements = [pearson(one, other) for one, other in zip(first, second, strict=True)]
+    mean = float(np.mean(agreements))
+    whole = max(mean, 0.0)
+    return {"mean": mean, "low": min(agreements), "high": max(agreements), "ceiling": whole**0.5,
+            "of_both": (2 * whole / (1 + whole)) ** 0.5}  # fmt: skip
+
+
 def judges() -> dict[str, Callable[..., float]]:
     """All metrics that need no trained student, the paper's also to the letter, and a reference."""
     found = {name: metric for name, metric in METRICS.items() if "student_logits" not in needs(name)}

@@ -133,22 +133,24 @@ def _origin(book: Book) -> str:
 
 
 def _trained_again(book: Book) -> str:
-    """A remark where a teacher has been trained more than once, with what each training reached."""
-    found: dict[tuple, list[str]] = {}
+    """A table of the teachers that have been trained more than once, with what each training reached."""
+    found: dict[tuple, dict[str, str]] = {}
     for row in book.rows("teachers"):
         spec = tuple(row.get(name) for name in ("arch", "data", "task", "epochs", "friend"))
         commit = (row.get("evidence", {}).get("commit") or "?")[:8]
-        found.setdefault(spec, []).append(f"{100 * row['accuracy']:.1f} % at {commit}")
-    told = [
-        f"{arch} on task {task + 1} of {data} ({', '.join(trainings)})"
-        for (arch, data, task, *_), trainings in found.items()
-        if len(trainings) > 1
-    ]
-    return (
-        f"Trained more than once: {'; '.join(told)}; a row's commit says which of them taught it."
-        if told
-        else ""
+        found.setdefault(spec, {})[commit] = f"{100 * row['accuracy']:.1f}"
+    again = {spec: trainings for spec, trainings in found.items() if len(trainings) > 1}
+    if not again:
+        return ""
+    commits = list(dict.fromkeys(commit for trainings in again.values() for commit in trainings))
+    lines = sorted(
+        [f"{data}, task {task + 1}, {arch}", *(trainings.get(commit, "–") for commit in commits)]
+        for (arch, data, task, *_), trainings in again.items()
     )
+    text = (
+        "Teachers that were trained more than once, in percent; a row's commit says which of them taught it."
+    )
+    return text + "\n\n" + table(["teacher", *(f"at {commit}" for commit in commits)], lines)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -30,9 +30,13 @@ class Rows:
 
     def row(self, job: Job) -> dict[str, Any] | None:
         """The row of a job; of several, the last."""
+        return next(reversed(self.trainings(job)), None)
+
+    def trainings(self, job: Job) -> list[dict[str, Any]]:
+        """The rows of a job that was trained more than once, the first first."""
         if job.experiment not in self._index:
             index = self._index[job.experiment] = {}
             for row in self.rows(job.experiment):
                 index.setdefault(_place(row), []).append(row)
         rows = self._index[job.experiment].get(_place(job.identity()), [])
-        return next((row for row in reversed(rows) if job.matches(row)), None)
+        return [row for row in rows if job.matches(row)]

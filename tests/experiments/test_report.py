@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
+from experiments.assessments import repeatability
 from experiments.bars import MISSED, REACHED, UNKNOWN, assessment, few_labels, overlaps
 from experiments.book import Book, Sample, table
 from experiments.glance import gains_table
-from experiments.items import ITEMS, few, fig05, fig06, fig07, fig10, tab08
+from experiments.items import ITEMS, few, fig05, fig06, fig07, fig07_repeats, fig10, tab08
 from experiments.items.fig07_paper import PEARSON, TASKS
 from experiments.jobs import PAPER
 from experiments.schedule import PATIENT, PLAIN
@@ -169,6 +171,43 @@ def test_regret_is_in_points_of_accuracy():
     assert fig07.quality(rows, "sinkhorn")["regret"] == pytest.approx(3.0)
 
 
+def test_a_second_training_says_what_a_metric_can_reach():
+    same, other, opposite = [1.0, 2.0, 3.0, 4.0], [1.0, 3.0, 2.0, 4.0], [4.0, 3.0, 2.0, 1.0]
+    alike = repeatability([same, same], [same, other])
+    assert (alike["low"], alike["high"], alike["mean"]) == pytest.approx((0.8, 1.0, 0.9))
+    assert (alike["ceiling"], alike["of_both"]) == pytest.approx((0.9**0.5, (1.8 / 1.9) ** 0.5))
+    assert repeatability([same], [opposite])["ceiling"] == 0
+
+
+def test_metrics_are_held_against_the_mean_of_two_trainings(tmp_path):
+    """Scores are found by their teachers, whatever the order of their rows; a task trained once is left out."""
+    lines = [fig07.setting(PAPER, "cub200", task) for task in (0, 1)]
+    first, second = np.linspace(0.3, 0.4, 11), np.linspace(0.4, 0.3, 11) + 0.05 * (np.arange(11) == 4)
+    found = [(job, value) for values in (first, second) for job, value in zip(lines[0], values, strict=True)]
+    write(tmp_path, "fig07", [*found, *((job, 0.5) for job in lines[1])])
+    scores = [
+        {"data": "cub200", "per_class": None, "task": job.task, "teacher": job.teacher.arch,
+         "teacher_task": job.teacher.task, "teacher_epochs": 200, "accuracy": 0.5,
+         "scores": {"right": float(place == 4), "wrong": float(place != 4)}}
+        for line in lines for place, job in reversed(list(enumerate(line[:-1])))
+    ]  # fmt: skip
+    book = Book(tmp_path)
+    assert list(fig07_repeats.repeats(book, lines)) == [0]
+    text = fig07_repeats.section(book, lines, scores, ("right", "wrong"))
+    assert "on 1 task teachers and students were all trained anew" in text
+    assert "`right` 1.00, `wrong` -1.00. Regrets: `right` 0.00, `wrong` 2.50." in text
+    assert fig07_repeats.section(book, lines[1:], scores, ("right",)) == ""
+
+
+def test_each_training_of_a_student_is_held_against_its_own_student_alone(tmp_path):
+    line = fig07.setting(PAPER, "cub200", 0)
+    write(tmp_path, "fig07", [(job, base + (0.01 if job.method == "none" else 0.04)) for base in (0.3, 0.5)
+                              for job in line])  # fmt: skip
+    text = fig07._gains(Book(tmp_path), "cub200", None)
+    assert "20 of 20 students gained, 3.0 points in the mean." in text
+    assert "| mobilenet-1.0 | +3.0 ± 0.0 (2) |" in text
+
+
 def test_the_papers_columns_give_its_correlations():
     for name, printed in PEARSON.items():
         for task, value in zip(TASKS, printed, strict=False):
@@ -227,7 +266,7 @@ def test_teachers_of_two_trainings_are_named(tmp_path):
     for count in (1, 2):
         (tmp_path / "teachers.jsonl").write_text("".join(json.dumps(one) + "\n" for one in rows[:count]))
         page = report.page(Book(tmp_path), tmp_path / "figures")
-        told = "wrn-40-2 on task 1 of cifar100 (80.0 % at aaaaaaaa, 81.0 % at bbbbbbbb)"
+        told = "| cifar100, task 1, wrn-40-2 | 80.0 | 81.0 |"
         assert (told in page) == (count == 2)
 
 

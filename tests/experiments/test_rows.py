@@ -40,6 +40,12 @@ def test_what_is_done_is_the_row_that_the_page_shows(lab):
     assert done(lab, [job()])[job()]["accuracy"] == Rows(lab.results).row(job())["accuracy"] == 0.7
 
 
+def test_all_trainings_of_a_job_are_found_in_their_order(lab):
+    write(lab.results, (job(), 0.5), (job("kd"), 0.1), (job(), 0.7))
+    assert [row["accuracy"] for row in Rows(lab.results).trainings(job())] == [0.5, 0.7]
+    assert Rows(lab.results).trainings(job("rkd")) == []
+
+
 def test_a_row_of_other_options_is_not_the_jobs(lab):
     write(lab.results, (job("kd", options={"temperature": 2.0}), 0.5))
     assert not done(lab, [job("kd", options={"temperature": 3.0})])
