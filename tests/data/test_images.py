@@ -30,6 +30,34 @@ def test_bad_images_are_refused_or_named_and_skipped(make_folder):
         Task(root, on_bad_image="ignore")
 
 
+def test_photographs_in_formats_that_are_not_read_are_bad_images_like_any_other(make_folder):
+    root = make_folder(LAYOUT)
+    for name in ("phone.heic", "web.AVIF"):
+        (root / "train" / "cat" / name).write_bytes(b"\0\0\0\x1cftypheic")
+    with pytest.raises(
+        PreceptorError,
+        match=r"2 of 9 images .*: train/cat/phone.heic cannot be read .*; save it as JPEG or PNG or remove it; .*AVIF",
+    ):
+        Task(root)
+    task = Task(root, on_bad_image="skip")
+    assert task.bad_images == ("train/cat/phone.heic", "train/cat/web.AVIF")
+    assert len(task.train) == 5
+
+
+@pytest.mark.parametrize(
+    ("kind", "suffix"),
+    [("JPEG", ".jfif"), ("JPEG", ".jpe"), ("JPEG", ".heic"), ("PPM", ".pnm"), ("PPM", ".PBM")],
+)
+def test_a_format_that_is_read_is_read_under_all_its_names(make_folder, kind, suffix):
+    """Telephones also give plain JPEG files names that end in .heic."""
+    root = make_folder(LAYOUT)
+    with Image.open(root / "train" / "cat" / "000.png") as image:
+        image.save(root / "train" / "cat" / f"more{suffix}", format=kind)
+    task = Task(root)
+    assert task.bad_images == ()
+    assert len(task.train) == 6
+
+
 def test_skipping_a_whole_class_is_refused(make_folder):
     root = make_folder({"train/a": 1, "train/b": 1, "test/a": 1, "test/b": 1})
     (root / "train" / "a" / "000.png").write_bytes(b"x")

@@ -48,6 +48,13 @@ def test_a_single_class_and_constant_features_score_zero():
     assert transrate(**HARD["constant features"]) == 0
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_rounding_makes_no_negative_score(seed):
+    """Labels that say nothing: both rates are the same but for the precision of the features."""
+    features = np.random.default_rng(seed).standard_normal((27, 24)).astype(np.float32)
+    assert transrate(features=features, labels=np.zeros(27, dtype=int)) >= 0
+
+
 def test_huge_features_of_low_rank():
     labels = np.arange(60) % 3
     points = np.random.default_rng(0).standard_normal((60, 2)) + labels[:, None]

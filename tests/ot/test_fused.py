@@ -175,6 +175,16 @@ def test_a_cost_with_nan_gives_nan(answers):
     assert found["beta"].isnan().all()
 
 
+def test_an_offset_that_only_the_costs_precision_can_hold_costs_no_digits(tmp_path):
+    near, far = problem(), problem()
+    near["cost"], far["cost"] = near["cost"].double(), near["cost"].double() + 2.0**27
+    found = interpreted({"near": near, "far": far}, "distance", tmp_path)
+    near, far = (found[name][1] for name in ("near", "far"))
+    torch.testing.assert_close(near["beta"], far["beta"], atol=1e-6, rtol=0)
+    torch.testing.assert_close(near["value"] + 2.0**27, far["value"])
+    torch.testing.assert_close(near["alpha"] + 2.0**27, far["alpha"])
+
+
 def test_only_float32_on_cuda_is_taken():
     p = torch.full((2, 4), 0.25)
     assert not fused.takes(p, p)
@@ -219,6 +229,19 @@ def test_on_a_gpu_it_agrees_with_float64(m, n, epsilon):
     )
     distance.sum().backward()
     torch.testing.assert_close(logits.grad.cpu().double(), reference.grad, atol=1e-4, rtol=1e-2)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("m", "n"), [(10, 14), (300, 20)])
+def test_on_a_gpu_an_offset_that_only_the_costs_precision_can_hold_costs_no_digits(m, n):
+    given = problem(m=m, n=n)
+    p, q, cost = given["p"].cuda(), given["q"].cuda(), given["cost"].cuda().double()
+    assert fused.takes(p, q)
+    q.requires_grad_()
+    near, far = (
+        torch.autograd.grad(sinkhorn_distance(p, q, costs).sum(), q)[0] for costs in (cost, cost + 2.0**27)
+    )
+    torch.testing.assert_close(near, far, atol=1e-6, rtol=0)
 
 
 @pytest.mark.gpu

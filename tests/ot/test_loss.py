@@ -23,6 +23,16 @@ def test_precisions_are_promoted():
     assert sinkhorn_loss(torch.randn(6, 5), torch.randn(6, 7).double(), cost.float()).dtype == torch.float64
 
 
+def test_a_cost_keeps_its_digits_beside_logits_of_less_precision():
+    _, _, cost = problem(6, 7, 5)
+    teacher, student = torch.randn(6, 7), torch.randn(6, 5, requires_grad=True)
+    near, far = (
+        torch.autograd.grad(sinkhorn_loss(student, teacher, costs), student)
+        for costs in (cost, cost + 2.0**27)
+    )
+    assert_close(near, far, atol=1e-7, rtol=0)
+
+
 def test_the_mean_over_an_empty_batch_is_torchs():
     nothing = torch.zeros(0, 3)
     assert sinkhorn_loss(nothing, nothing, torch.eye(3)).isnan()

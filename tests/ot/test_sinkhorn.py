@@ -95,6 +95,25 @@ def test_an_offset_of_the_cost_moves_the_value_and_costs_no_digits():
     assert_close(plain.alpha + 512, moved.alpha, atol=2e-4, rtol=0)
 
 
+@pytest.mark.parametrize("epsilon", [0.1, 0.001])
+def test_an_offset_that_only_the_costs_precision_can_hold_costs_no_digits(epsilon):
+    p, q, cost = problem(5, 9, 7)
+    p, q = p.float(), q.float()
+    plain, moved = (
+        sinkhorn(p, q, costs, epsilon, tolerance=1e-7, max_iterations=5000)
+        for costs in (cost, cost + 2.0**27)
+    )
+    assert {tensor.dtype for tensor in (moved.value, moved.beta, moved.plan(), moved.mean_plan())} == {
+        p.dtype
+    }
+    beta, moved_beta = (found.beta - found.beta.mean(dim=1, keepdim=True) for found in (plain, moved))
+    assert_close(beta, moved_beta, atol=1e-6, rtol=0)
+    assert_close(plain.plan(), moved.plan(), atol=1e-4, rtol=0)
+    assert_close(plain.mean_plan(), moved.mean_plan(), atol=1e-4, rtol=0)
+    assert_close(plain.value + 2.0**27, moved.value)
+    assert_close(plain.transport_cost + 2.0**27, moved.transport_cost)
+
+
 def test_a_negative_cost_is_as_good_as_any():
     p, q, cost = problem(3, 5, 4)
     assert_close(sinkhorn(p, q, cost - 3).value, sinkhorn(p, q, cost).value - 3)

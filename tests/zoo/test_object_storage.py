@@ -159,10 +159,8 @@ def test_an_add_stops_where_another_took_its_name(any_zoo: Zoo, file: str, done:
 
 
 @in_both
-@pytest.mark.parametrize(
-    ("file", "late"),
-    [("check", False), ("check", True), ("weights", False), ("weights", True), (CARD_FILE, False)],
-)
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("file", OURS)
 def test_a_removal_while_a_teacher_is_added_leaves_nothing_in_the_way(
     any_zoo: Zoo, file: str, late: bool
 ) -> None:
@@ -179,6 +177,49 @@ def test_a_removal_while_a_teacher_is_added_leaves_nothing_in_the_way(
     assert content(storage) == {}
     storage.commit("a", OTHERS)
     assert content(storage) == OTHERS
+
+
+@in_both
+@pytest.mark.parametrize("file", OURS)
+def test_a_file_that_comes_while_its_teacher_is_being_removed_goes_too(any_zoo: Zoo, file: str) -> None:
+    """The add that sent it is over by then: it has seen the removal's claim, or was killed."""
+    storage = any_zoo.storage
+    assert isinstance(storage, ObjectStorage)
+    storage._claim("a")
+    delete, on_its_way = storage.filesystem.rm_file, {file: OURS[file]}
+
+    def arrive_first(path: str) -> None:
+        while path.endswith(CLAIM_FILE) and on_its_way:
+            storage.filesystem.pipe_file(storage._path("a", file), on_its_way.pop(file))
+        delete(path)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(storage.filesystem, "rm_file", arrive_first)
+        assert storage.remove("a")
+    assert not on_its_way
+    assert content(storage) == {}
+
+
+@in_both
+@pytest.mark.parametrize("done", [True, False], ids=["others-done", "others-under-way"])
+def test_a_removal_leaves_a_teacher_that_is_added_right_after_it(any_zoo: Zoo, done: bool) -> None:
+    storage = any_zoo.storage
+    assert isinstance(storage, ObjectStorage)
+    storage.commit("a", OURS)
+    delete = storage.filesystem.rm_file
+    found: dict[str, bytes] = {}
+
+    def add_next(path: str) -> None:
+        delete(path)
+        if path.endswith(CLAIM_FILE):
+            patch.undo()
+            found.update(taken_over(storage, done=done))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(storage.filesystem, "rm_file", add_next)
+        assert storage.remove("a")
+    assert found
+    assert content(storage) == found
 
 
 @in_both

@@ -12,12 +12,13 @@ from pathlib import Path
 import numpy as np
 
 from preceptor.core import PreceptorError
-from preceptor.data.images import SUFFIXES
+from preceptor.data.images import FOREIGN, SUFFIXES
 from preceptor.data.scan import ImageFile, scan
 from preceptor.data.split import FileStore, Split
 from preceptor.wording import listed
 
 ON_BAD_IMAGE = ("fail", "skip")
+LOOKED_AT = SUFFIXES | FOREIGN  # what cannot be read is a bad image, and not left out in silence
 PARTS = {
     "train": ("train", "training"),
     "test": ("test", "testing"),
@@ -152,7 +153,7 @@ def _class_folders(folder: Path) -> tuple[str, ...]:
 def _folders(folder: Path) -> tuple[str, ...]:
     entries = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
     for entry in entries:
-        if entry.is_symlink() and not entry.exists() and entry.suffix.lower() not in SUFFIXES:
+        if entry.is_symlink() and not entry.exists() and entry.suffix.lower() not in LOOKED_AT:
             raise PreceptorError(
                 f"{entry} is a link that leads nowhere, where a folder may be missing; mend it or remove it"
             )
@@ -183,7 +184,7 @@ def _image_files(folder: Path) -> list[Path]:
         found += [
             Path(base) / _readable(name)
             for name in sorted(names)
-            if not name.startswith(".") and Path(name).suffix.lower() in SUFFIXES
+            if not name.startswith(".") and Path(name).suffix.lower() in LOOKED_AT
         ]
     return found
 

@@ -16,7 +16,8 @@ MAX_PIXELS = (
     64_000_000  # below Pillow's own warning, so that a decompression bomb is refused and not warned of
 )
 MAX_FILE_BYTES = 256 * 2**20
-SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".ppm", ".pgm", ".tif", ".tiff"})
+SUFFIXES = frozenset(".png .jpg .jpeg .jpe .jfif .bmp .gif .webp .ppm .pgm .pbm .pnm .tif .tiff".split())
+FOREIGN = frozenset(".heic .heif .avif .jxl .jp2".split())  # of formats that are not read
 # Only raster formats that Pillow decodes by itself: EPS, for one, would start another program.
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "PPM", "TIFF")  # Pillow opens MPO as JPEG
 
@@ -75,8 +76,9 @@ def _told(name: str) -> Iterator[None]:
             f"{name} is larger than the limit of {MAX_PIXELS} px; shrink it or remove it"
         ) from error
     except Exception as error:  # Pillow's decoders raise many kinds, each meaning that the file is not sound
+        cure = "save it as JPEG or PNG" if Path(name).suffix.lower() in FOREIGN else "mend it"
         raise PreceptorError(
-            f"{name} cannot be read as an image ({_reason(error)}); mend it or remove it"
+            f"{name} cannot be read as an image ({_reason(error)}); {cure} or remove it"
         ) from error
 
 

@@ -31,8 +31,8 @@ def gbc(
         GBC  = - sum_{i != j} exp(-D_ij)
 
     From -C(C-1) (all classes alike) to 0. A class with one sample has no variance of its own: it takes the
-    mean within-class variance. Variances are kept above 1e-6 of the mean total variance, so that classes of
-    equal samples stay Gaussians.
+    mean within-class variance, or the total one where no class has more. Variances are kept above 1e-6 of the
+    mean total variance, so that classes of equal samples stay Gaussians.
 
     Args:
         features: (N, d) of the teacher.

@@ -29,7 +29,7 @@ def knn(
     the votes that are left, and where several classes lead the vote a sample counts as right with one over
     their number. A class with one sample has no neighbour of its own and counts as wrong, as it must.
 
-    Above `max_queries` samples that many are asked, each class with its share, chosen by a hash of their
+    Above `max_queries` samples about that many are asked, each class with its share, chosen by a hash of their
     features, against all the others; the classes are weighted back to their shares, so the estimate is
     unbiased with a standard error of at most 1.6 points at 1,000. `None` asks all.
 
@@ -37,7 +37,7 @@ def knn(
         features: (N, d) of the teacher.
         labels: (N,) class indices of the task.
         neighbors: how many vote; at most N - 1 do.
-        max_queries: how many samples are asked at most.
+        max_queries: how many samples are asked at most, about: each class at least one.
     """
     check_count(1, neighbors=neighbors, **({} if max_queries is None else {"max_queries": max_queries}))
     features = as_matrix(features, "features")

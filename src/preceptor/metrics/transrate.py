@@ -48,7 +48,7 @@ def transrate(
     precision = float(np.finfo(working_type(values)).eps)
     rate = float(_coding_rates(torch.from_numpy(moments.covariance / scale), precision))
     weights = moments.counts / len(values)
-    return rate - float(weights @ _class_rates(values, indices, moments, scale))
+    return max(rate - float(weights @ _class_rates(values, indices, moments, scale)), 0.0)  # rounding apart
 
 
 def _class_rates(values: Array, indices: Array, moments: Scatter, scale: float) -> Array:

@@ -40,6 +40,11 @@ def value_and_potentials(
     That lets a CUDA graph record it, and leaves no room for looking at the numbers: NaN in gives NaN out, and a
     problem that did not reach the tolerance is not reported. `preceptor.ot.sinkhorn` looks and reports.
     """
+    if cost.dtype.itemsize > p.dtype.itemsize:  # as in `sinkhorn`: an offset would cost digits in float32
+        offset = cost.amin()
+        reduced = (cost - offset).to(p.dtype)
+        value, alpha, beta = value_and_potentials(p, q, reduced, epsilon, tolerance, max_iterations)
+        return value + offset, alpha + offset, beta
     if is_large(p, q):
         return _large(p, q, cost, epsilon, tolerance, max_iterations)
     from .triton_sinkhorn import solve_fused

@@ -38,7 +38,8 @@ def sinkhorn_loss(
     teacher = torch.softmax(teacher_logits.to(precision) / temperature, dim=-1)  # Eq. (10)
     student = torch.softmax(student_logits.to(precision) / temperature, dim=-1)  # Eq. (10)
     try:
-        values = sinkhorn_distance(teacher, student, cost.to(precision), epsilon)
+        cost = cost.to(torch.promote_types(cost.dtype, precision))
+        values = sinkhorn_distance(teacher, student, cost, epsilon)
     except ValueError:
         check_finite(student_logits=student_logits, teacher_logits=teacher_logits)  # by the caller's names
         raise

@@ -13,8 +13,8 @@ HALVINGS = 16  # of a step that does not raise the dual value
 class Newton:
     """Damped Newton steps on the semi-dual F(y) = <y, q> - <p, log(K exp y)>, a few dense problems at once.
 
-    Its gradient is q less the plan's column sums c. Its Hessian, scaled by c on both sides, is S'S - I with
-    S = T / sqrt(p c'); the constants in its null space are held by a ridge that fades with the error.
+    Its gradient is q less the plan's column sums c. Its Hessian, divided by sqrt(c) on both sides, is S'S - I
+    with S = T / sqrt(p c'); the constants in its null space are held by a ridge that fades with the error.
     """
 
     def __init__(self, p: Tensor, q: Tensor, log_kernel: Tensor, log_v: Tensor):

@@ -1,4 +1,8 @@
-"""The Sinkhorn distance between batches of label distributions that share one cost matrix: Eq. (5)."""
+"""The Sinkhorn distance between batches of label distributions that share one cost matrix: Eq. (5).
+
+The paper's p_T, p_S and M are `p`, `q` and `cost` here (docs/notation.md has all names). Here is what goes into Alg. 3
+and what comes out of it; its iterations are in `scaling`, and `solver` says where other means take over.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +32,10 @@ class SinkhornResult:
     `preceptor.ot.sinkhorn_divergence`.
 
     The potentials are defined up to a constant that moves from one to the other. Where a distribution has no
-    mass the true potential is minus infinity; the one of the smallest positive float stands there, so that
-    everything stays finite.
+    mass the true potential is minus infinity; that of a mass of next to nothing stands there, so that everything
+    stays finite.
 
-    Potentials have the precision of the problem, and plans are made of them. In float32 they are right to about 1e-7
+    Potentials have the precision of p and q, and plans are made of them. In float32 they are right to about 1e-7
     of the range of the costs, so below an epsilon of 1e-5 of that range `plan()`, `mean_plan()` and `transport_cost`
     fall short of what `converged` says; `value` does not. Give such problems in float64.
     """
@@ -43,47 +47,51 @@ class SinkhornResult:
     converged: Tensor  # (B,) whether error is within the tolerance
     iterations: int  # of the problem that took longest
     p: Tensor  # (B, m)
-    cost: Tensor  # (m, n)
+    cost: Tensor  # (m, n), in its own precision where that is finer than that of p
     epsilon: float
 
     def plan(self) -> Tensor:
-        """The transport plans T, (B, m, n)."""
-        return _plan(self.p, self.beta, self.cost - self.cost.amin(), self.epsilon)
+        """The transport plans T of Eq. (18), (B, m, n)."""
+        return _plan(self.p, self.beta, self._reduced(self.p.dtype), self.epsilon)
+
+    def _reduced(self, precision: torch.dtype) -> Tensor:
+        """The cost with its minimum taken out."""
+        return (self.cost - self.cost.amin()).to(precision)
 
     def mean_plan(self) -> Tensor:
-        """The mean of the B plans diag(u_i) K diag(v_i), (m, n), without a single plan in memory.
+        """The mean of the B plans diag(u_i) K diag(v_i), Eq. (19), (m, n), without a single plan in memory.
 
         It is K * (U^T V) / B, two matrix products in all, in the precision of the problem. Where exp leaves its range
         they are taken in float64, and where that does not do either, plans are summed a few at a time.
         """
         for kind, smallest in ((self.p.dtype, 1e-30), (torch.float64, 1e-280)):
-            beta, cost = self.beta.to(kind) / self.epsilon, self.cost.to(kind)
+            beta = self.beta.to(kind) / self.epsilon
             scaling = torch.exp(beta - beta.amax(dim=1, keepdim=True))  # v_i, (B, n)
             # Rows of K may be scaled freely: u makes up for it.
-            kernel = torch.exp(-(cost - cost.amin(dim=1, keepdim=True)) / self.epsilon)
+            kernel = torch.exp(-(self.cost - self.cost.amin(dim=1, keepdim=True)).to(kind) / self.epsilon)
             sums = scaling @ kernel.T  # (B, m)
             if bool((sums > smallest).all()):  # not so for NaN, where all pairs of a row are forbidden
                 # Row sums of a plan are p, so u = p / (K v).
                 mean = kernel * ((self.p.to(kind) / sums).T @ scaling) / len(scaling)
                 return mean.to(self.p.dtype)
+        cost = self._reduced(torch.float64)
         rows = max(1, 2**18 // cost.numel())  # plans at a time
         total = torch.zeros_like(cost)
         for p, potential in zip(self.p.double().split(rows), self.beta.double().split(rows), strict=True):
-            total += _plan(p, potential, cost - cost.amin(), self.epsilon).sum(dim=0)
+            total += _plan(p, potential, cost, self.epsilon).sum(dim=0)
         return (total / len(scaling)).to(self.p.dtype)
 
     @cached_property
     def transport_cost(self) -> Tensor:
         """The transport part `<T, M>` of the value, (B,); computed when it is first asked for."""
-        offset = self.cost.amin()
-        cost = self.cost - offset
+        cost = self._reduced(self.p.dtype)
         payable = torch.where(cost.isinf(), 0, cost)  # forbidden pairs carry no mass
         rows = max(1, 2**18 // cost.numel())  # plans at a time
         parts = [
             (_plan(p, beta, cost, self.epsilon) * payable).sum(dim=(1, 2))
             for p, beta in zip(self.p.split(rows), self.beta.split(rows), strict=True)
         ]
-        return torch.cat(parts) + offset
+        return torch.cat(parts) + self.cost.amin()
 
     def _repr_html_(self) -> str:
         """What a notebook shows: how good the solution is, and the mean plan."""
@@ -119,13 +127,14 @@ def sinkhorn(
     Nothing is recorded for automatic differentiation: `sinkhorn_distance` is the differentiable one.
 
     Args:
-        p: (B, m) distributions; each row sums to 1.
-        q: (B, n) distributions.
-        cost: (m, n) costs; +inf forbids a pair.
+        p: (B, m) distributions, the paper's p_T; each row sums to 1.
+        q: (B, n) distributions, the paper's p_S.
+        cost: (m, n) costs, the paper's M; +inf forbids a pair. They may be in a finer precision than p and q, which
+            is that of the result: their minimum is taken out before they are rounded to it.
         epsilon: weight of the entropy, in the units of the cost.
         tolerance: the L1 marginal error at which a problem counts as solved. What it means for the gradient
             depends on epsilon: see docs/performance.md.
-        max_iterations: limit on the iterations of Eq. (20).
+        max_iterations: limit on the iterations of Eq. (20) and the Newton steps that may follow them.
         beta0: (B, n) potentials to start from, such as `.beta` of a similar problem.
 
     Returns:
@@ -137,11 +146,14 @@ def sinkhorn(
     if beta0 is not None:
         check_start(beta0, q)
     with torch.no_grad(), torch.autocast(p.device.type, enabled=False):
-        p, q, cost = p.detach(), q.detach(), cost.detach().to(p.dtype)
-        p, q = normalise(p), normalise(q).clamp_min_(mass_floor(q.dtype))
-        offset = cost.amin()  # taken out and added back: a large offset would cost digits otherwise
-        solution = solve(p, q, cost - offset, epsilon, tolerance, max_iterations, beta0)
-        dual = (solution.alpha * p).sum(dim=1) + (solution.beta * q).sum(dim=1) - epsilon  # Eq. (13)
+        p, q = normalise(p.detach()), normalise(q.detach()).clamp_min_(mass_floor(q.dtype))
+        cost = cost.detach().to(torch.promote_types(cost.dtype, p.dtype))
+        # Taken out, before the cost is rounded, and added back: a large offset would cost digits otherwise.
+        offset = cost.amin()
+        reduced = (cost - offset).to(p.dtype)
+        solution = solve(p, q, reduced, epsilon, tolerance, max_iterations, beta0)
+        # Eq. (13); the sum in it is over the plan, whose mass is 1.
+        dual = (solution.alpha * p).sum(dim=1) + (solution.beta * q).sum(dim=1) - epsilon
         converged = solution.error <= tolerance
         if not bool(converged.all()):
             warnings.warn(
@@ -164,6 +176,6 @@ def sinkhorn(
 
 
 def _plan(p: Tensor, beta: Tensor, cost: Tensor, epsilon: float) -> Tensor:
-    # alpha makes the row sums p, so T is p times a softmax; NaN where a row's pairs are all forbidden.
+    # Eq. (18); alpha makes the row sums p, so T is p times a softmax; NaN where a row's pairs are all forbidden.
     shares = torch.softmax((beta[:, None, :] - cost) / epsilon, dim=2).nan_to_num_(0)
     return p[:, :, None] * shares

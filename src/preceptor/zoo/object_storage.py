@@ -96,8 +96,10 @@ class ObjectStorage:
         """
         if not self._under(name).keys() & {CARD_FILE, CLAIM_FILE}:
             return False
-        self._write_claim(name, secrets.token_hex(8))  # for this may be cut off too
+        token = secrets.token_hex(8)
+        self._write_claim(name, token)  # for this may be cut off too
         self._delete(name)
+        self._clear_late(name, token)
         return True
 
     def _delete(self, name: str) -> None:
@@ -183,15 +185,26 @@ class ObjectStorage:
     def _undo(self, name: str, token: str) -> None:
         """Delete what an add that failed has written, unless the name is another's by now."""
         holder = self._holder(name)
-        if holder is None:  # removed, but perhaps before the last file came, which nobody could remove then
-            with contextlib.suppress(FileExistsError):
-                self._write_claim(name, token, mode="create")
-                if self.filesystem.exists(self._path(name, CARD_FILE)):
-                    self._release(name)
-                else:
-                    self._delete(name)
+        if holder is None:
+            self._clear_late(name, token)
         elif holder == token:
             self._delete(name)
+
+    def _clear_late(self, name: str, token: str) -> None:
+        """Delete the file that an add had on its way when its name was removed, unless the name is another's by now.
+
+        The add looks for its claim after each file, the removal for files after it has given up its own claim:
+        whichever of the two looks last finds it. Only a teacher that was added since has a card beside other files.
+        """
+        if not self._under(name):
+            return
+        with contextlib.suppress(FileExistsError):
+            self._write_claim(name, token, mode="create")
+            files = self._under(name).keys() - {CLAIM_FILE}
+            if CARD_FILE in files and len(files) > 1:
+                self._release(name)
+            else:
+                self._delete(name)
 
     def _claim_path(self, name: str) -> str:
         return f"{self.root}/{check_name(name)}/{CLAIM_FILE}"

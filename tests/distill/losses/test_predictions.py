@@ -155,6 +155,32 @@ def test_the_probe_bears_constant_features_and_missing_classes():
     assert (features @ probe.weight.T + probe.bias).argmax(dim=1).tolist() == [0] * 6
 
 
+@pytest.mark.parametrize("scale", [1e-3, 1e3])
+def test_the_probe_does_not_depend_on_the_scale_of_the_features(scale):
+    labels = torch.arange(61) % 3
+    features = torch.randn(61, 4, generator=torch.Generator().manual_seed(0)).double()
+    features[:, :2] += labels[:, None]
+    features *= torch.tensor([1, 1e-11, 1, 1e-11])
+    plain, scaled = fit_probe(features, labels, 3), fit_probe(scale * features, labels, 3)
+    assert scaled.penalty == plain.penalty
+    torch.testing.assert_close(scale * scaled.weight, plain.weight)
+    torch.testing.assert_close(scaled.bias, plain.bias)
+
+
+@pytest.mark.parametrize("constant", [12345.678, 1e8 / 3])
+def test_rounding_of_a_constant_feature_means_nothing_to_the_probe(constant):
+    """Neither that of its mean nor that of its values in float32."""
+    labels = torch.arange(61) % 3
+    features = torch.randn(61, 3, generator=torch.Generator().manual_seed(0)).double()
+    rounded = constant * (1 + 1e-8 * features[:, :1])
+    alone = fit_probe(features, labels, 3)
+    for column in (torch.full((61, 1), constant, dtype=torch.float64), rounded, rounded.float().double()):
+        beside = fit_probe(torch.cat([features, column], dim=1), labels, 3)
+        assert beside.weight[:, 3].tolist() == [0, 0, 0]
+        torch.testing.assert_close(beside.weight[:, :3], alone.weight)
+        torch.testing.assert_close(beside.bias, alone.bias)
+
+
 def test_probe_kd_teaches_from_the_probe():
     context = make_context(same=False)
     step = make_step("probe-kd", context)

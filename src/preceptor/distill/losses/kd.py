@@ -68,8 +68,8 @@ class BornAgain(KnowledgeDistillation):
     """Learn from an earlier generation of the same architecture.
 
     Furlanello et al., "Born-again neural networks", 2018: the label loss plus the cross-entropy with the
-    previous generation's predictions, neither softened nor weighted. The schedule of generations calls
-    this method.
+    previous generation's predictions, neither softened nor weighted; here it is their divergence, which is
+    less by a constant. The schedule of generations calls this method.
     """
 
     name = "ban"

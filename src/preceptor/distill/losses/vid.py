@@ -43,8 +43,8 @@ class VariationalInformation(Method):
 
     Ahn et al., "Variational information distillation for knowledge transfer", 2019:
     ``−log q(t | s) = Σ_c [log σ_c + (t_c − μ_c(s))² / (2 σ_c²)] + const`` with σ_c² = softplus(α_c) +
-    1e-5. As in the comparison by Tian et al. (CRD, 2020): weight 1, variances that start at 5, all levels
-    of maps summed.
+    1e-5. As in the comparison by Tian et al. (CRD, 2020): the mean over channels and positions in place of
+    the sum and without the constant, weight 1, variances that start at 5, all levels of maps summed.
     """
 
     name = "vid"

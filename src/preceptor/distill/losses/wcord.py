@@ -17,12 +17,13 @@ class WassersteinContrastive(Method):
     """Tell matching pairs of features from others, and transport one batch of features onto the other.
 
     Chen et al., "Wasserstein contrastive representation distillation", 2021. Global term (dual form): a
-    1-Lipschitz critic g, made so by spectral normalisation, should be high on the two networks' features
-    of one sample and low on those of different samples, ``−(E_joint[g(t, s)] − E_product[g(t, s)])``.
+    critic g, held back by spectral normalisation, should be high on the two networks' features of one
+    sample and low on those of different samples, ``−(E_joint[g(t, s)] − E_product[g(t, s)])``.
     Local term (primal form): ``min_T ⟨T, C⟩`` with C the cosine distance between all student and teacher
     features of the batch, solved by Sinkhorn iterations; the gradient flows through C at the optimal T
     (envelope theorem). Negatives come from the batch, where the paper draws them from a memory of all
-    samples. g(t, s) is the inner product of unit embeddings of `width` numbers.
+    samples. g(t, s) is the inner product of unit embeddings of `width` numbers; where a linear layer gives
+    short ones, bringing them to unit length makes g steeper than the 1-Lipschitz critic of the paper.
     """
 
     name = "wcord"
