@@ -55,6 +55,23 @@ def test_everything_is_left_in_the_folder(told: tuple[dict[str, Any], list[str],
     assert (folder / "runs" / "plain" / "seed-0" / "model.safetensors").exists()
 
 
+def test_its_file_is_not_taken_for_that_of_a_run(told: tuple[dict[str, Any], list[str], Path]) -> None:
+    outcome, _, folder = told
+    story = json.loads((folder / "demo.json").read_text())
+    assert story["accuracy"] == outcome["students"]["best"]["mean"]
+    assert not (folder / "pipeline.json").exists()
+
+
+@pytest.mark.parametrize("theirs", ["config.json", "ranking.json"])
+def test_a_run_or_a_ranking_is_not_replaced(theirs: str, tmp_path: Path) -> None:
+    (tmp_path / theirs).write_text("{}")
+    with pytest.raises(
+        PreceptorError, match="already holds a run or a ranking, which the demonstration would"
+    ):
+        run_demo(tmp_path, settings=TINY)
+    assert [path.name for path in tmp_path.iterdir()] == [theirs]
+
+
 def test_o_flows_to_0(told: tuple[dict[str, Any], list[str], Path]) -> None:
     outcome, lines, _ = told
     flows = {flow["digit"]: [source["letter"] for source in flow["from"]] for flow in outcome["flows"]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import subprocess
@@ -46,6 +47,14 @@ def test_every_command_has_help_with_an_example(path: tuple[str, ...]) -> None:
     assert result.exit_code == 0, result.output
     assert f"Example: preceptor {' '.join(path)}" in " ".join(result.output.split())
     assert "--json" in result.output
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_help_shows_every_word_of_every_option(path: tuple[str, ...]) -> None:
+    shown = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": "1000"}).output
+    command = functools.reduce(lambda group, name: group.commands[name], path, typer.main.get_command(app))
+    for parameter in command.params:
+        assert (parameter.help or "") in shown, parameter.name
 
 
 def test_the_root_help_tells_the_story_in_the_order_of_use() -> None:

@@ -9,6 +9,7 @@ import pytest
 import typer
 
 import preceptor.cli
+import preceptor.report
 from preceptor.cli.rank import rank
 from preceptor.core import Ranking
 from preceptor.zoo import Zoo
@@ -84,7 +85,16 @@ def test_out_keeps_the_ranking(folders, call, tmp_path):
     assert kept.rows[0].name == "same"
 
 
-@pytest.mark.parametrize("of_a_run", ["pipeline.json", "config.json"])
+def test_the_report_shows_samples_of_the_classes(folders, call, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        preceptor.report, "write_report", lambda ranking, path, *, task: seen.append(task.classes)
+    )
+    seen = []
+    status, _, _ = call(*folders, "--report", str(tmp_path / "r.html"))
+    assert (status, seen) == (0, [tuple(teachers.NAMES[:5])])
+
+
+@pytest.mark.parametrize("of_a_run", ["pipeline.json", "config.json", "demo.json"])
 def test_no_ranking_is_put_into_the_folder_of_a_run(folders, call, tmp_path, of_a_run):
     (tmp_path / of_a_run).write_text("{}")
     status, _, err = call(*folders, "--out", str(tmp_path))

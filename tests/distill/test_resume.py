@@ -17,7 +17,10 @@ from preceptor.core import PreceptorError
 from preceptor.data.task import Task
 from preceptor.distill import checkpoint
 from preceptor.distill.inputs import InputSpec, input_spec
+from preceptor.distill.losses import METHODS
+from preceptor.distill.losses.table import default_options
 from preceptor.distill.train import train
+from preceptor.models import build
 from preceptor.zoo import Zoo
 from tests.distill.toys import toy_task, vector_task
 
@@ -98,6 +101,19 @@ def test_other_settings_are_refused_by_name(tmp_path: Path) -> None:
         train(vector_task(), student="mlp-4", epochs=2, seed=3, out=tmp_path / "a", resume=True)
     with pytest.raises(PreceptorError, match=r"data\.fingerprint was"):
         train(vector_task(seed=1), student="mlp-4", epochs=1, out=tmp_path / "a", resume=True)
+
+
+def test_options_count_as_their_defaults_where_nothing_was_said(tmp_path: Path) -> None:
+    call = {"student": "mlp-4", "method": "rkd", "teacher": build("mlp-4", 4, (6,), seed=1), "epochs": 1}
+    known = default_options(METHODS["rkd"])
+    for said, later, folder in (({}, known, "a"), (known, {}, "b")):
+        first = train(vector_task(), out=tmp_path / folder, **call, **said)
+        again = train(vector_task(), out=tmp_path / folder, resume=True, **call, **later)
+        assert again.seconds == first.seconds
+        with pytest.raises(
+            PreceptorError, match=r"method_options\.distance_weight was 25\.0 and is 3\.0; give"
+        ):
+            train(vector_task(), out=tmp_path / folder, resume=True, distance_weight=3.0, **call)
 
 
 def test_data_under_another_name_are_the_same_data(tmp_path: Path) -> None:

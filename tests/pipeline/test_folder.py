@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
-from preceptor import Task, rank, run, train
+from preceptor import Task, Zoo, rank, run, train
 from preceptor.core import PreceptorError
 from preceptor.distill.claim import claimed
 from preceptor.pipeline.trials import Attempt
@@ -52,7 +53,7 @@ def test_a_ranking_is_called_so_and_a_run_may_follow_it(zoo, tmp_path):
     ("seed", "other", "sentence"),
     [
         (1, {}, "data.fingerprint was"),
-        (0, {"weight": 3.0}, "method_options.weight was null and is 3.0"),
+        (0, {"weight": 3.0}, "method_options.weight was 100.0 and is 3.0"),
         (0, {"rank_options": {"teachers": ["same"], "sample": 20}, "lr": 0.5}, "recipe.lr was"),
     ],
 )
@@ -61,6 +62,62 @@ def test_a_refused_resumption_leaves_a_finished_run_as_it_was(zoo, tmp_path, see
     before = contents(tmp_path)
     with pytest.raises(PreceptorError, match=f"cannot be resumed with other settings: .*{sentence}"):
         run(zoo, blobs("abcd", seed=seed), out=tmp_path, resume=True, **{**CALL, **other})
+    assert contents(tmp_path) == before
+
+
+def test_an_option_that_is_spelt_out_as_it_is_by_default_is_the_same(zoo, tmp_path):
+    first = run(zoo, blobs("abcd"), out=tmp_path, **CALL)
+    assert run(zoo, blobs("abcd"), out=tmp_path, resume=True, weight=100, **CALL).verdict == first.verdict
+
+
+@pytest.mark.parametrize("renamed", [True, False])
+def test_a_run_does_not_go_on_with_another_zoo(zoo, tmp_path, renamed):
+    run(zoo, blobs("abcd"), out=tmp_path / "r", rank_options={"teachers": ["same"]}, **CALL)
+    before = contents(tmp_path / "r")
+    train(blobs("abcd", seed=5), student="mlp-8", out=tmp_path / "t", **RECIPE)
+    another = Zoo(str(tmp_path / "another"))
+    for name in ("new",) if renamed else ("new", "same"):
+        another.add(f"run:{tmp_path / 't'}", name=name)
+    with pytest.raises(
+        PreceptorError,
+        match=f"begun with another zoo: it has a student of {zoo.url}/same, which is no teacher of {another.url}; "
+        "give the zoo that it was begun with or choose another folder",
+    ):
+        run(
+            another,
+            blobs("abcd"),
+            out=tmp_path / "r",
+            resume=True,
+            rank_options={"teachers": ["new"]},
+            **CALL,
+        )
+    assert contents(tmp_path / "r") == before
+
+
+def test_a_run_goes_on_with_a_copy_of_its_zoo_that_has_grown(zoo, tmp_path):
+    first = run(zoo, blobs("abcd"), out=tmp_path / "r", **CALL)
+    shutil.copytree(zoo.url, tmp_path / "copy")
+    train(blobs("mnop", seed=5), student="mlp-8", out=tmp_path / "t", **RECIPE)
+    copy = Zoo(str(tmp_path / "copy"))
+    copy.add(f"run:{tmp_path / 't'}", name="new")
+    again = run(copy, blobs("abcd"), out=tmp_path / "r", resume=True, **CALL)
+    assert len(again.ranking.rows) == len(first.ranking.rows) + 1
+    assert again.accuracy == first.accuracy
+
+
+def test_a_student_whose_teacher_was_trained_on_the_way_goes_on(zoo, tmp_path):
+    call = {**CALL, "method": "ban", "generations": 2, "rank_options": {"teachers": ["same"]}}
+    first = run(zoo, blobs("abcd"), out=tmp_path, **call)
+    assert run(zoo, blobs("abcd"), out=tmp_path, resume=True, **call).accuracy == first.accuracy
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_the_demonstration_is_not_replaced(zoo, tmp_path, resume):
+    (tmp_path / "demo.json").write_text("{}")
+    (tmp_path / "ranking.json").write_text(rank(zoo, blobs("abcd"), ["logme"]).to_json())
+    before = contents(tmp_path)
+    with pytest.raises(PreceptorError, match="already holds the demonstration; choose another folder"):
+        run(zoo, blobs("abcd"), out=tmp_path, resume=resume, **CALL)
     assert contents(tmp_path) == before
 
 

@@ -11,6 +11,7 @@ import torch
 from preceptor import Task, Zoo, run
 from preceptor.core import PreceptorError
 from preceptor.data.unlabelled import epochs_alone
+from preceptor.distill.progress import Reporter
 from preceptor.distill.recipe import RECIPES
 from preceptor.distill.saved_run import load_run, score_run
 from preceptor.pipeline import _best
@@ -113,6 +114,37 @@ def test_at_a_draw_the_earlier_is_kept(accuracies, kept, tmp_path):
     assert _best(trials) is trials[kept]
 
 
+def test_bars_and_logs_of_trials_name_the_held_out_part_and_the_last_training_the_test_split(
+    zoo, tmp_path, monkeypatch
+):
+    shown, epoch = [], Reporter.epoch
+
+    def told(self, record):
+        epoch(self, record)
+        shown.append(self.bar.tasks[0].fields["accuracy"])
+
+    monkeypatch.setattr(Reporter, "epoch", told)
+    run(
+        zoo,
+        blobs("abcd"),
+        student="mlp-8",
+        out=tmp_path,
+        method="sinkhorn",
+        report=False,
+        refit=True,
+        **RECIPE,
+    )
+    trials = [line for line in shown if "validation " in line]
+    assert len(trials) == 2 * RECIPE["epochs"]
+    assert shown[: len(trials)] == trials
+    assert not any("test " in line for line in trials)
+    (again,) = (tmp_path / "all-labels").glob("plain/log.jsonl")
+    keys = [json.loads(line).keys() for file in (tmp_path / "plain" / "log.jsonl", again)
+            for line in file.read_text().splitlines()[-1:]]  # fmt: skip
+    assert ["validation_accuracy" in found for found in keys] == [True, False]
+    assert ["test_accuracy" in found for found in keys] == [False, True]
+
+
 def test_the_test_split_decides_nothing(zoo, tmp_path):
     """With other test labels the same student is kept, and only the figures at the end change."""
     task = blobs("abcd", seed=2)
@@ -129,13 +161,15 @@ def test_the_test_split_decides_nothing(zoo, tmp_path):
 
 def test_a_harmful_teacher_is_left_aside_and_said_so(zoo, tmp_path):
     # A weight that drowns the labels: the student repeats the teacher's guesses about classes it never saw.
+    said = []
     result = run(
         zoo, blobs("abcd", seed=3), student="mlp-8", out=tmp_path / "r", report=False, weight=1e4,
-        rank_options={"teachers": ["other"]}, **RECIPE,
+        rank_options={"teachers": ["other"]}, notify=said.append, **RECIPE,
     )  # fmt: skip
     plain, taught = result.trials
     assert taught.validation_accuracy < plain.validation_accuracy
     assert result.teacher is None
+    assert "training once more, on all labels: the plain student" in said
     assert result.accuracy == result.baseline_accuracy
     assert any("no teacher helped" in sentence for sentence in result.verdict)
 
@@ -160,6 +194,8 @@ def test_with_few_labels_the_kept_student_learns_once_more_from_all_of_them(
         result.model.state_dict(), load_run(tmp_path / "r").network.state_dict(), atol=0, rtol=0
     )
     assert any("trained once more on all labels" in sentence for sentence in result.verdict) == again
+    both = "training once more, on all labels: the kept student, and the plain one to compare with"
+    assert (both in said) == (again and len(ends) > 1)
     assert result.config["refit"] == again
     once_more = run(zoo, task, out=tmp_path / "r", refit=refit, resume=True, **quick)
     assert (once_more.accuracy, once_more.verdict) == (result.accuracy, result.verdict)

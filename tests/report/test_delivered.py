@@ -83,6 +83,7 @@ def test_examples_confusion_and_changes_are_those_of_the_delivered_student(
         assert f"</span>{100 * (after - before):+.1f}</td>" in page
     assert f"<dt>data train</dt><dd>{48 if refit else 40}</dd>" in page
     assert ("<dt>data validation</dt><dd>8</dd>" in page) != refit
+    assert ("the kept student and the plain one were trained once more" in page) == refit
     assert "those first on which the two students differ; the teacher answers in its own classes" in page
 
 
@@ -100,6 +101,7 @@ def test_where_the_plain_student_is_kept_it_stands_alone(
         assert right == sorted(right), "what it gets wrong comes first"
     page = render(story)
     assert "those first that the student gets wrong.</p>" in page
+    assert "Before that the plain student, which is kept, was trained once more, on all labels." in page
     assert "against the plain student" not in page.split('id="training"')[1]
 
 

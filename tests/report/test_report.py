@@ -87,6 +87,10 @@ def test_json_file_and_folder_give_the_same_ranking(ranking, tmp_path):
 def test_a_folder_without_anything_says_what_to_give(tmp_path):
     with pytest.raises(PreceptorError, match=r"holds neither ranking\.json nor a run"):
         read_story(tmp_path)
+    with pytest.raises(
+        PreceptorError, match="nowhere does not exist; give a folder that `preceptor rank --out`"
+    ):
+        read_story(tmp_path / "nowhere")
 
 
 def test_curves_leave_gaps_out():

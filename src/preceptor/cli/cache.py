@@ -11,7 +11,7 @@ from preceptor.cli.console import emit_json, say, show_table
 from preceptor.cli.options import AsJson
 from preceptor.wording import counted
 
-cache_app = typer.Typer(no_args_is_help=True, help="Look at or clear the cache.")
+cache_app = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", help="Look at or clear the cache.")
 
 
 @cache_app.command("show")

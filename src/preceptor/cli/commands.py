@@ -44,6 +44,7 @@ app = typer.Typer(
     cls=_InOrderOfUse,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",  # to rich's own markup a word in square brackets is a style, and not shown
     help="Pick the right teacher out of a zoo of pre-trained classifiers, and distil it into your student "
     "although its classes are others than yours.\n\nNew here? Try: preceptor demo",
 )

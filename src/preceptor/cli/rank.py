@@ -20,6 +20,7 @@ from preceptor.wording import counted
 
 if TYPE_CHECKING:
     from preceptor.core import Ranking, RankingRow
+    from preceptor.data.task import Task
 
 LIVE_ROWS = 20  # of the table that fills while a ranking runs
 
@@ -77,12 +78,14 @@ def rank(
     from preceptor.metrics import DEFAULT_METRICS
     from preceptor.rank import rank as rank_teachers
     from preceptor.rank.students import Student
+    from preceptor.report.story import DEMO
     from preceptor.zoo import Zoo
 
     teachers, task = Zoo(zoo), read_task(data, classes, window, on_bad_image)
     metrics = tuple(metric or DEFAULT_METRICS)
     out, report = (None if path is None else local_path(path) for path in (out, report))
-    if out is not None and (RunFolder(out).exists or (out / "pipeline.json").exists()):
+    of_a_run = () if out is None else (RunFolder(out).config_file, out / "pipeline.json", out / DEMO)
+    if any(file.exists() for file in of_a_run):
         raise PreceptorError(
             f"{out} holds a run, which would seem to have begun with this ranking; name another folder for --out"
         )
@@ -110,7 +113,7 @@ def rank(
             student=None if student is None else Student(student, recipe),
             notify=to_stderr,
         )
-    _keep(ranking, out, report)
+    _keep(ranking, task, out, report)
     _show(ranking, top, as_json)
     _ = ranking.best  # raises, for exit status 1, where no teacher has a rank
 
@@ -128,14 +131,14 @@ def _show(ranking: Ranking, top: int | None, as_json: bool) -> None:
         say(line)
 
 
-def _keep(ranking: Ranking, out: Path | None, report: Path | None) -> None:
+def _keep(ranking: Ranking, task: Task, out: Path | None, report: Path | None) -> None:
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         write_atomically(out / "ranking.json", ranking.to_json().encode())
     if report is not None:
         from preceptor.report import write_report
 
-        write_report(ranking, report)
+        write_report(ranking, report, task=task)
 
 
 @contextmanager

@@ -76,7 +76,7 @@ CheckpointEvery = Annotated[
 Options = Annotated[
     list[str] | None,
     typer.Option(
-        "--option", "-o", help="A setting of recipe or method, as momentum=0.8 or weight=3; may be repeated."
+        "--option", "-o", help="A setting of recipe or method, as epochs=30 or weight=3; may be repeated."
     ),
 ]
 

@@ -17,7 +17,11 @@ from preceptor.wording import counted, listed, with_comma_quoted
 if TYPE_CHECKING:
     from preceptor.zoo import Card, Zoo
 
-zoo_app = typer.Typer(no_args_is_help=True, help="Keep teachers: add, list, show, verify, remove.")
+zoo_app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    help="Keep teachers: add, list, show, verify, remove.",
+)
 
 ZooArgument = Annotated[
     str, typer.Argument(metavar="ZOO", help="A folder, or a URL such as s3://bucket/zoo.")

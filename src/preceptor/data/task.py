@@ -27,6 +27,7 @@ class Task:
         classes: Class names; a label is a position in them.
         train: The training split.
         test: The test split.
+        judged_by: What the test split is: "test", or "validation" where it was held out of the training data.
         bad_images: Files that were left out because they cannot be read.
 
     Example:
@@ -34,6 +35,8 @@ class Task:
         >>> task.classes
         ('0', '1', '2', '3', '4')
     """
+
+    judged_by = "test"
 
     @own_defaults()
     def __init__(
@@ -99,9 +102,11 @@ class Task:
         classes: Sequence[str],
         name: str = "task",
         bad_images: tuple[str, ...] = (),
+        judged_by: str = "test",
     ) -> Task:
         """A task out of two ready splits."""
         task = cls.__new__(cls)
+        task.judged_by = judged_by
         task._fill(name, tuple(str(entry) for entry in classes), train, test, bad_images)
         return task
 
@@ -162,7 +167,8 @@ class Task:
         """The task with these classes only, in this order."""
         kept = known_classes(classes, self.classes)
         train, test = (_of_classes(split, self.classes, kept) for split in (self.train, self.test))
-        return Task.from_splits(train, test, kept, name or self.name + _suffix(None, kept), self.bad_images)
+        name = name or self.name + _suffix(None, kept)
+        return Task.from_splits(train, test, kept, name, self.bad_images, self.judged_by)
 
     def window(self, start: int, size: int, seed: int | None = None) -> Task:
         """The task with a window of its classes, as in the paper's Fig. 4."""
@@ -196,7 +202,9 @@ class Task:
         return self._with_train(kept), self.train.select(held)
 
     def _with_train(self, rows: np.ndarray) -> Task:
-        return Task.from_splits(self.train.select(rows), self.test, self.classes, self.name, self.bad_images)
+        return Task.from_splits(
+            self.train.select(rows), self.test, self.classes, self.name, self.bad_images, self.judged_by
+        )
 
 
 def never_held_out(task: Task) -> list[str]:

@@ -21,11 +21,13 @@ from preceptor.data import Task
 from preceptor.demo.settings import METHOD, METRICS, STORYTELLER, Settings
 from preceptor.demo.students import Arm, gain_sentence, train_arm
 from preceptor.demo.teachers import build_zoo
+from preceptor.distill.run_folder import RunFolder
 from preceptor.files import local_path, write_atomically
 from preceptor.rank.assess import limited_threads
 from preceptor.rank.ranking import rank
 from preceptor.report import write_report
 from preceptor.report.correspondence import read_correspondence
+from preceptor.report.story import DEMO
 from preceptor.zoo import Zoo
 
 __all__ = ["Settings", "run_demo"]
@@ -58,8 +60,20 @@ def run_demo(
     """
     if seeds < 1:
         raise PreceptorError(f"seeds {seeds} came; at least 1 was expected")
+    folder = local_path(out)
+    _check_free(folder)
     with limited_threads(1):  # batches are so small that threads wait for each other more than they work
-        return _tell(local_path(out), seeds, settings or Settings(), notify, show_ranking)
+        return _tell(folder, seeds, settings or Settings(), notify, show_ranking)
+
+
+def _check_free(folder: Path) -> None:
+    """Refuse a folder in which somebody's run or ranking would be replaced; a demonstration has teachers beside it."""
+    ranked = RunFolder(folder).ranking_file.exists() and not (folder / "teachers").exists()
+    if RunFolder(folder).exists or ranked:
+        raise PreceptorError(
+            f"{folder} already holds a run or a ranking, which the demonstration would replace; choose another folder "
+            "(--out)"
+        )
 
 
 def _tell(
@@ -183,7 +197,7 @@ def _arms(
 def _write_story(
     folder: Path, ranking: Ranking, arms: Mapping[str, Arm], sentences: list[str], settings: Settings
 ) -> None:
-    """pipeline.json, from which the report is made; nothing was chosen by the test split."""
+    """demo.json, from which the report is made; nothing was chosen by the test split."""
     best = arms["best"]
     first = f"ranked {len(ranking.rows)} teachers by {ranking.metric}; first: {best.teacher}"
     story = {
@@ -199,4 +213,4 @@ def _write_story(
         "arms": [arm.to_json() for arm in arms.values()],
         "config": {"student": settings.arch, "method": METHOD, "task": settings.target},
     }
-    write_atomically(folder / "pipeline.json", json.dumps(story, indent=2).encode())
+    write_atomically(folder / DEMO, json.dumps(story, indent=2).encode())

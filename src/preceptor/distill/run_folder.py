@@ -60,10 +60,17 @@ class RunFolder:
         """Whether a run was begun here."""
         return self.config_file.exists()
 
-    def prepare(self, config: dict[str, Any], *, resume: bool) -> dict[str, Any]:
+    def prepare(
+        self, config: dict[str, Any], *, resume: bool, defaults: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
         """Claim the folder for a run with `config`, and check that a run in it is the same.
 
         The claim lasts until `free`; a finished run, which is only read, is not claimed.
+
+        Args:
+            config: What config.json is to hold.
+            resume: Whether a run in the folder may go on.
+            defaults: What holds where a configuration says nothing.
 
         Returns:
             The configuration of the run: `config`, or that with which the run in the folder began.
@@ -77,7 +84,7 @@ class RunFolder:
                     f"{self.path} already holds a run; pass resume=True (--resume) to continue it, or choose "
                     "another folder"
                 )
-            self._check_same(config)
+            self._check_same(config, defaults or {})
             remove_leftovers(self.path)
             return self.read_config()
         if self.ranking_file.exists():
@@ -116,8 +123,9 @@ class RunFolder:
         begun = replace(spec, mean=tuple(config["mean"]), std=tuple(config["std"]))
         return begun if _same_statistics(begun, spec) else spec
 
-    def _check_same(self, config: Mapping[str, Any]) -> None:
-        old, new = _flat(self.read_config()), _flat(json.loads(_json(config)))
+    def _check_same(self, config: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+        told = (self.read_config(), json.loads(_json(config)))
+        old, new = ({**_flat(defaults), **_flat(values)} for values in told)
         keys = [
             key
             for key in sorted({*old, *new})

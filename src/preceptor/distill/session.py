@@ -21,6 +21,7 @@ from preceptor.distill.graph import GraphedStep
 from preceptor.distill.inputs import InputSpec, Normalise, cut_to_squares, input_spec, view_side
 from preceptor.distill.loop import Job, Loop
 from preceptor.distill.losses import Context, Method
+from preceptor.distill.losses.table import default_options
 from preceptor.distill.optimise import MovingAverage, make_optimizer
 from preceptor.distill.prepare import (
     EVALUATION_BATCH,
@@ -120,7 +121,7 @@ class Session:
         """The task to train on, and the split that is looked at after each epoch."""
         recipe = self.settings.recipe
         if not recipe.patience:
-            return self.task, "test", self.task.test
+            return self.task, self.task.judged_by, self.task.test
         smaller, validation = self.task.split_validation(recipe.validation_fraction, self.seed)
         self.notes += never_held_out(self.task)
         return smaller, "validation", validation
@@ -184,7 +185,8 @@ class Session:
     def _open(self, config: dict[str, Any], resume: bool) -> tuple[dict[str, Any], dict[str, Any] | None]:
         if self.folder is None:
             return config, None
-        return self.folder.prepare(config, resume=resume), self.folder.read_result()
+        unsaid = {"method_options": plain(default_options(self.settings.method))}
+        return self.folder.prepare(config, resume=resume, defaults=unsaid), self.folder.read_result()
 
     def _job(
         self,

@@ -104,6 +104,7 @@ def run(
     folder = local_path(out)
     with claimed(folder, RANKING):
         _check_free(folder, resume)
+        _check_zoo(folder, zoo)
         _said(notify, plan.told)
 
         ranking, leaders = _begin_by_ranking(zoo, plan, metrics, asked, top, folder)  # Alg. 1, line 1
@@ -132,9 +133,13 @@ def run(
 
 def _check_free(folder: Path, resume: bool) -> None:
     """Refuse a folder in which a new run would replace what is there."""
+    from preceptor.report.story import DEMO
+
     begun, piped = (folder / RANKING).exists(), (folder / PLAIN).exists()
     if RunFolder(folder).exists and not piped:  # a ranking may have been put beside it
         raise PreceptorError(f"{folder} already holds a run of train or distill; choose another folder")
+    if (folder / DEMO).exists():
+        raise PreceptorError(f"{folder} already holds the demonstration; choose another folder")
     if not begun or resume:
         return
     if piped:
@@ -145,6 +150,20 @@ def _check_free(folder: Path, resume: bool) -> None:
         f"{folder} already holds a ranking, which a run replaces at its end; pass resume=True (--resume) to let it, "
         "or choose another folder"
     )
+
+
+def _check_zoo(folder: Path, zoo: Zoo) -> None:
+    """Refuse another zoo than the one whose teachers have students in the folder: ranking and students would differ."""
+    for file in sorted(folder.glob("from-*/**/config.json")):
+        taught_by = RunFolder(file.parent).read_config().get("teacher") or {}
+        if "from" not in taught_by:  # it learnt from another student
+            continue
+        name = taught_by["name"]
+        if name not in zoo or zoo.card(name).weights_hash != taught_by["sha256"]:
+            raise PreceptorError(
+                f"the run in {folder} was begun with another zoo: it has a student of {taught_by['from']}, which is no "
+                f"teacher of {zoo.url}; give the zoo that it was begun with or choose another folder"
+            )
 
 
 def _begin_by_ranking(
@@ -220,7 +239,8 @@ def _last_trainings(
     found = {one.path.name: one for one in trials}
     if not plan.refit:
         return found
-    notify("training once more, on all labels: the kept student, and the plain one to compare with")
+    others = "the kept student, and the plain one to compare with" if len(found) > 1 else "the plain student"
+    notify(f"training once more, on all labels: {others}")
     # Evaluated at the end only: until then nothing looks at the test split.
     return {
         one.folder: one.without_stop(found[one.folder].result).on(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,6 @@ def put_on_top(folder: Path, kept: Kept, task: Task) -> None:
     data = {"name": task.name, "fingerprint": task.fingerprint, "train": config["data"]["train"]}
     if kept.last is kept.trial:  # the test split of a trial is what was held out
         data["validation"] = config["data"]["test"]
-        log = [_on_held_out(record) for record in log]
     result |= {
         "accuracy": found.accuracy,
         "baseline_accuracy": baseline,
@@ -61,11 +60,3 @@ def put_on_top(folder: Path, kept: Kept, task: Task) -> None:
     top.write_config({**config, "data": {**data, "test": len(task.test)}})
     top.write_log(log)
     top.write_result(result)
-
-
-def _on_held_out(record: Mapping[str, Any]) -> dict[str, Any]:
-    """An epoch's record with the name of the split that it was judged by."""
-    return {
-        f"validation_{name.removeprefix('test_')}" if name.startswith("test_") else name: value
-        for name, value in record.items()
-    }

@@ -62,7 +62,9 @@ class Plan:
                 "run works in one process and several were started; torchrun is for distill and train"
             )
         smaller, held = task.split_validation(validation, shared["seed"])
-        judged = Task.from_splits(smaller.train, held, task.classes, f"{task.name} (validation)")
+        judged = Task.from_splits(
+            smaller.train, held, task.classes, f"{task.name} (validation)", judged_by="validation"
+        )
         told, recipe = choose_recipe(recipe, task, options)
         few = few_labels(task)
         both, methods = choose_methods(method, few, options)

@@ -17,6 +17,7 @@ from preceptor.wording import listed
 if TYPE_CHECKING:
     from preceptor.data import Task
 
+DEMO = "demo.json"  # what the demonstration has in place of a run's pipeline.json: nothing was held out to choose by
 EVIDENCE = (
     "command",
     "commit",
@@ -88,12 +89,12 @@ def read_story(
 
 def _folder_story(folder: Path, task: Task | None, title: str | None) -> Story:
     ranking = _ranking(folder)
-    pipeline = _json(folder / "pipeline.json")
+    pipeline = _json(folder / DEMO) or _json(folder / "pipeline.json")
     runs = _runs(folder, pipeline)
     if ranking is None and not runs:
+        lacks = "holds neither ranking.json nor a run (config.json)" if folder.exists() else "does not exist"
         raise PreceptorError(
-            f"{folder} holds neither ranking.json nor a run (config.json); give a folder that `preceptor rank --out`, "
-            "`distill`, `train` or `run` wrote"
+            f"{folder} {lacks}; give a folder that `preceptor rank --out`, `distill`, `train` or `run` wrote"
         )
     student, plain = _delivered(folder, pipeline, runs)
     config: Mapping[str, Any] = student.config if student else {}
