@@ -3,7 +3,7 @@
 The setting of `preceptor demo` (20 noisy images of each digit, test fonts that nobody has seen) on draws of its own,
 two students each. Writes the table of docs/choosing.md.
 
-    python benchmarks/characters.py [--quick]
+    python benchmarks/characters.py [--quick] [--workers 2]
     python benchmarks/characters.py --only patient    # rows with this word anew, the others as they were
     python benchmarks/characters.py --render          # the table from the kept numbers
 """
@@ -11,18 +11,19 @@ two students each. Writes the table of docs/choosing.md.
 from __future__ import annotations
 
 import argparse
+import functools
 from dataclasses import replace
 from statistics import mean, stdev
 from typing import Any
 
-import torch
 from common import ROOT, evidence, kept, show, write
-from draws import school
+from draws import arguments, in_processes, school
 
 from preceptor.data import Task
 from preceptor.demo import Settings
+from preceptor.distill.result import Result
 
-DRAWS, ALONE = (5, 6, 7, 8), "`none`"
+DRAWS, ALONE = (5, 6, 7, 8, 9, 10), "`none`"
 STRONG = {"weight": 100.0, "temperature": 6.0, "center": True}  # spelled out, so that rows stay what they say
 BEFORE = {"weight": 10.0, "temperature": 3.0, "center": True}
 PATIENT = {"mixup": 1.0, "lengthened": 3}  # the recipe of that name: images mixed up, three times the epochs
@@ -36,6 +37,12 @@ ARMS: dict[str, tuple[str, dict[str, Any]]] = {
         "sinkhorn", {**BEFORE, **CONSTANT, "center": False}),
     "`sinkhorn`, `weight=30 temperature=3`": ("sinkhorn", {**BEFORE, **FALLING, "weight": 30.0}),
     "`sinkhorn`, `temperature=8`": ("sinkhorn", {**STRONG, **FALLING, "temperature": 8.0}),
+    "`sinkhorn`, `epsilon=0.03`": ("sinkhorn", {**STRONG, **FALLING, "epsilon": 0.03}),
+    "`sinkhorn`, `epsilon=0.3`": ("sinkhorn", {**STRONG, **FALLING, "epsilon": 0.3}),
+    "`sinkhorn`, `epsilon=1`": ("sinkhorn", {**STRONG, **FALLING, "epsilon": 1.0}),
+    "`sinkhorn`, `weight=30 temperature=3 epsilon=0.3`": (
+        "sinkhorn", {**BEFORE, **FALLING, "weight": 30.0, "epsilon": 0.3}),
+    "`sinkhorn`, `cost=constant`": ("sinkhorn", {**STRONG, **FALLING, "center": False, "cost": "constant"}),
     "`sinkhorn`, `weight=30`": ("sinkhorn", {**STRONG, **FALLING, "weight": 30.0}),
     "`sinkhorn`, `schedule=constant`": ("sinkhorn", {**STRONG, **CONSTANT}),
     "`sinkhorn`, `center=false`": ("sinkhorn", {**STRONG, **FALLING, "center": False}),
@@ -51,6 +58,7 @@ ARMS: dict[str, tuple[str, dict[str, Any]]] = {
         "sinkhorn": {**STRONG, **FALLING}, "probe-kd": {},
         "sinkhorn+probe": {**STRONG, **FALLING, "weight": 30.0}}.items()},
     "`sinkhorn`, patient, `schedule=constant`": ("sinkhorn", {**STRONG, **CONSTANT, **PATIENT}),
+    "`sinkhorn`, patient, `epsilon=0.3`": ("sinkhorn", {**STRONG, **FALLING, "epsilon": 0.3, **PATIENT}),
     "`sinkhorn+probe`, patient, `weight=10 temperature=3 schedule=constant`": (
         "sinkhorn+probe", {**BEFORE, **CONSTANT, **PATIENT}),
     "`sinkhorn+probe`, patient, `weight=100 temperature=8 schedule=constant`": (
@@ -60,30 +68,45 @@ ARMS: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def measure(only: str, quick: bool) -> dict[str, Any]:
+def measure(args: argparse.Namespace) -> dict[str, Any]:
     """Accuracies of the rows with a word in their names, each row with its evidence."""
-    settings = Settings()
-    teacher_epochs, epochs = (1, 2) if quick else (settings.teacher_epochs, settings.student_epochs)
-    teacher = school(Task(settings.teacher_source("letters")), settings.arch, teacher_epochs)
-    more = Task(f"glyphs:digits?per_class=200&test_per_class=1&noise={settings.noise}&seed=77")
-    found: dict[str, list[float]] = {name: [] for name in ARMS if only in name}
-    for draw in DRAWS[: 1 if quick else None]:
-        task = Task(replace(settings, data_seed=draw).target)
-        for seed in (10 * draw, 10 * draw + 1):
-            for name in found:
-                method, options = ARMS[name][0], dict(ARMS[name][1])
-                if "unlabelled" in options:
-                    options["unlabelled"] = more
-                if method == "finetune":
-                    guide = {"method": "none", "start_from": teacher, "lr": 0.01}
-                else:
-                    guide = {"method": method, **({} if method == "none" else {"teacher": teacher})}
-                length = options.pop("lengthened", 1) * options.pop("epochs", epochs)
-                result = school(task, settings.arch, length, seed, **guide, **options)
-                found[name].append(result.accuracy)
-            print({name: round(100 * values[-1], 1) for name, values in found.items()}, flush=True)
-    return {"draws": DRAWS, "teacher": teacher.accuracy, "accuracies": found,
+    found: dict[str, list[float]] = {name: [] for name in ARMS if args.only in name}
+    draws = DRAWS[: 1 if args.quick else None]
+    cells = [(draw, 10 * draw + student, tuple(found)) for draw in draws for student in (0, 1)]
+    for (_, seed, _), reached in in_processes(one, cells, args):
+        print(seed, {name: round(100 * value, 1) for name, value in reached.items()}, flush=True)
+        for name, value in reached.items():
+            found[name].append(value)
+    return {"draws": DRAWS, "teacher": _teacher(args.quick).accuracy, "accuracies": found,
             "evidence": dict.fromkeys(found, evidence())}  # fmt: skip
+
+
+@functools.cache
+def _teacher(quick: bool) -> Result:
+    settings = Settings()
+    epochs = 1 if quick else settings.teacher_epochs
+    return school(Task(settings.teacher_source("letters")), settings.arch, epochs)
+
+
+def one(cell: tuple[int, int, tuple[str, ...]], quick: bool) -> dict[str, float]:
+    """What the students of one draw and seed reach, by the rows' names."""
+    draw, seed, names = cell
+    settings = replace(Settings(), data_seed=draw)
+    task, teacher = Task(settings.target), _teacher(quick)
+    more = Task(f"glyphs:digits?per_class=200&test_per_class=1&noise={settings.noise}&seed=77")
+    found = {}
+    for name in names:
+        method, options = ARMS[name][0], dict(ARMS[name][1])
+        if "unlabelled" in options:
+            options["unlabelled"] = more
+        if method == "finetune":
+            guide = {"method": "none", "start_from": teacher, "lr": 0.01}
+        else:
+            guide = {"method": method, **({} if method == "none" else {"teacher": teacher})}
+        epochs = options.pop("epochs", 2 if quick else settings.student_epochs)
+        length = options.pop("lengthened", 1) * epochs
+        found[name] = school(task, settings.arch, length, seed, **guide, **options).accuracy
+    return found
 
 
 def merged(earlier: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
@@ -103,7 +126,7 @@ def table(data: dict[str, Any]) -> str:
             gain = f"{100 * mean(gains):+.1f} ± {100 * stdev(gains) / len(gains) ** 0.5:.1f}"
         lines.append(f"| {name} | {100 * mean(values):.1f} | {gain} |")
     lines.append(
-        "\nMean of four draws with two students each; ± the standard error of the mean gain over the first row."
+        "\nMean of six draws with two students each; ± the standard error of the mean gain over the first row."
     )
     lines.append(
         "`patient`: images mixed up (`mixup=1`) and three times the epochs, as in `--recipe patient`; with more "
@@ -113,14 +136,11 @@ def table(data: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="one draw, two epochs; keeps nothing")
-    parser.add_argument("--render", action="store_true", help="only write the table from the kept numbers")
+    parser = arguments(__doc__)
     parser.add_argument("--only", default="", help="a word in the names of the rows to be made")
     args = parser.parse_args()
     if not args.render:
-        torch.set_num_threads(1)
-        found = measure(args.only, args.quick)
+        found = measure(args)
         print(table(found))
         if args.quick:
             return
