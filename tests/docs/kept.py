@@ -43,6 +43,7 @@ PATIENT_FEW = [row for row in EVERY_FEW if row.get("recipe") == "patient" and ro
 PATIENT_TEN = [row for row in EVERY_FEW if row.get("recipe") == "patient" and row["per_class"] == 10]
 PATIENT_FIFTY = [row for row in EVERY_FEW if row.get("recipe") == "patient" and row["per_class"] == 50]
 PAGE, WHEN, LIMITS = flat("docs/choosing.md"), flat("docs/when-it-helps.md"), flat("docs/limits.md")
+METRICS = flat("docs/metrics.md")
 CHARACTERS = json.loads((ROOT / "results/benchmarks/characters.json").read_text(encoding="utf-8"))[
     "accuracies"
 ]

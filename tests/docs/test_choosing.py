@@ -1,4 +1,4 @@
-"""What docs/choosing.md, docs/when-it-helps.md and docs/limits.md say is what the kept results say."""
+"""What docs/choosing.md, when-it-helps.md, limits.md and metrics.md say is what the kept results say."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from tests.docs.claims import (
     limits,
     photographs,
     the_demonstration,
+    the_metrics,
     the_ranking,
     when_it_helps,
 )
@@ -30,6 +31,7 @@ from tests.docs.kept import (
     IGNORANT,
     LIMITS,
     LONG,
+    METRICS,
     PAGE,
     PATIENT_FEW,
     PROBED,
@@ -57,6 +59,7 @@ from tests.docs.pages import ROOT
         (WHEN, the_ranking),
         (WHEN, photographs),
         (LIMITS, limits),
+        (METRICS, the_metrics),
     ],
     ids=lambda value: getattr(value, "__name__", "page"),
 )
