@@ -21,11 +21,12 @@ def key_of(row: dict[str, Any]) -> tuple:
 
 
 def merged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One row for each teacher and task, with the scores of all its rows."""
+    """One row for each teacher and task, with the scores of all its rows; of a teacher trained anew only the last's."""
     found: dict[tuple, dict[str, Any]] = {}
     for row in rows:
-        earlier = found.get(key_of(row), {}).get("scores", {})
-        found[key_of(row)] = {**row, "scores": {**earlier, **row["scores"]}}
+        earlier = found.get(key_of(row), row)
+        same = earlier.get("teacher_weights") == row.get("teacher_weights")
+        found[key_of(row)] = {**row, "scores": {**(earlier["scores"] if same else {}), **row["scores"]}}
     return list(found.values())
 
 

@@ -34,7 +34,7 @@ FEW, FEW_SEEDS = (
     {"cifar100": 25},
     2,
 )  # labelled images a class of the second ground truth, the mean of so many seeds
-SAMPLES = {"cifar100": 50, "cub200": 30}  # images a class in the compact file
+SAMPLES = {"cifar100": 50, "cub200": 20}  # images a class in the compact file, which should have tens of MB
 SCORES = "fig07-scores"
 SHOWN = ("leep", "logme", "sinkhorn", "bridge")
 FINDINGS = (
@@ -161,6 +161,7 @@ def teachers_outputs(lab: Lab, data: str) -> dict[str, Any]:
         held[f"teacher{place}_centers"] = lab.centers(spec).numpy()
     tasks = lab.scale.tasks(data)
     story = {"data": data, "teachers": [[s.arch, s.task, s.epochs] for s in specs], "tasks": tasks,
+             "weights": [lab.weights_of(spec) for spec in specs],
              "chosen": {t: source.kind.chosen(t) for t in tasks}, "classes": source.classes,
              "evidence": results.evidence()}  # fmt: skip
     return {**held, "story": np.array(json.dumps(story))}
@@ -203,14 +204,15 @@ def score(lab: Lab, data: str, per_class: int | None) -> None:
     path = lab.results / f"{SCORES}.jsonl"
     held = np.load(compact_path(lab, data))
     story = json.loads(str(held["story"]))
-    there = {key_of(row): row["scores"] for row in merged(results.read(path))}
+    weights = story.get("weights") or [None] * len(story["teachers"])
+    there = {(*key_of(row), row.get("teacher_weights")): row["scores"] for row in merged(results.read(path))}
     metrics = judges()
     truth = held[accuracy_key(per_class)]
     for line, task in enumerate(story["tasks"]):
         found = []
         for place, (arch, teacher_task, epochs) in enumerate(story["teachers"]):
             key = (data, per_class, task, arch, teacher_task, epochs)
-            missing = [name for name in metrics if name not in there.get(key, ())]
+            missing = [name for name in metrics if name not in there.get((*key, weights[place]), ())]
             if not missing:
                 continue
             given = on_task(held, place, story["chosen"][str(task)], per_class)
@@ -218,7 +220,7 @@ def score(lab: Lab, data: str, per_class: int | None) -> None:
                 **dict(zip(KEY, key, strict=True)),
                 "scores": {name: float(metrics[name](**given)) for name in missing},
                 "accuracy": float(truth[line, place]), "alone": float(truth[line, -1]),
-                "samples": len(given["labels"]), "seed": 0,
+                "samples": len(given["labels"]), "seed": 0, "teacher_weights": weights[place],
             })  # fmt: skip
         if found:
             results.append(path, found)

@@ -166,6 +166,16 @@ def test_rows_of_one_teacher_and_task_are_merged():
     ]
 
 
+def test_scores_of_a_teacher_that_was_trained_anew_replace_the_earlier_ones():
+    first = score_rows({"leep": [1.0, 2.0], "nce": [1.0, 2.0]}, [0.7, 0.8])
+    second = [{**row, "teacher_weights": "anew"} for row in score_rows({"leep": [3.0, 4.0]}, [0.6, 0.9])]
+    merged = fig07.merged(first + second)
+    assert [(row["scores"], row["accuracy"]) for row in merged[:2]] == [
+        ({"leep": 3.0}, 0.6),
+        ({"leep": 4.0}, 0.9),
+    ]
+
+
 def test_regret_is_in_points_of_accuracy():
     rows = score_rows({"sinkhorn": [1.0, 4.0, 3.0]}, [0.70, 0.71, 0.74])
     assert fig07.quality(rows, "sinkhorn")["regret"] == pytest.approx(3.0)

@@ -60,6 +60,7 @@ def test_the_compact_file_holds_teachers_and_ground_truth(folder):
     for per_class, key in ((None, "accuracy"), (few, f"accuracy_{few}")):
         some = [row for row in scores if row["data"] == "cifar100" and row["per_class"] == per_class]
         assert [row["accuracy"] for row in some] == held[key][:, :-1].flatten().tolist()
+    assert all(row["teacher_weights"] for row in scores)
     samples = {row["per_class"]: row["samples"] for row in scores if row["data"] == "cifar100"}
     assert samples[few] < samples[None]
 
