@@ -64,15 +64,17 @@ class Lab:
     def source(self, name: str) -> sources.Source:
         """Data by name, read once."""
         if name not in self._sources:
-            if not self.scale.smoke and self.data is None:
-                raise SystemExit(f"{name} is real data: say with --data where it lies, or use --scale smoke")
-            read = (
-                sources.toy(name, self.device)
-                if self.scale.smoke
-                else sources.load(name, self.data, self.device)
-            )
-            self._sources[name] = read
+            self._sources[name] = self._read(name)
         return self._sources[name]
+
+    def _read(self, name: str) -> sources.Source:
+        if name in sources.HALVES:
+            return sources.half(self.source("cifar100"), name)
+        if self.scale.smoke:
+            return sources.toy(name, self.device)
+        if self.data is None:
+            raise SystemExit(f"{name} is real data: say with --data where it lies, or use --scale smoke")
+        return sources.load(name, self.data, self.device)
 
     def _once(self, key: tuple, make: Callable[[], Any]) -> Any:
         """The one value under a key, made when it is first asked for."""

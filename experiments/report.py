@@ -16,7 +16,7 @@ from experiments.glance import gains_table
 from experiments.items import ITEMS
 from experiments.jobs import PAPER, SMOKE
 
-ORDER = ("tab02", "fig03", "fig05", "few", "search", "tab04", "tab05", "tab06", "tab07", "tab08", "tab09",
+ORDER = ("tab02", "fig03", "fig05", "seen", "few", "search", "tab04", "tab05", "tab06", "tab07", "tab08", "tab09",
          "tab10", "fig06", "fig07", "fig08", "fig09", "tab13", "fig10")  # fmt: skip
 HEAD = """# Results
 

@@ -6,7 +6,7 @@ A task is a number: the window's place for data that slides, 0 for all classes o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -55,8 +55,11 @@ class Kind:
         return overlap(self.chosen(teacher_task), self.chosen(task))
 
 
+# The training images of a class in two halves, so that a teacher of one has not seen those of the other.
+HALVES = {"cifar100-first": 0, "cifar100-second": 1}
 KINDS: dict[str, Kind] = {
     "cifar100": Kind(100, 50, 10, 256, CIFAR_MILESTONES, 500, 32),  # Sec. 6.1.1 and 6.1.2
+    **dict.fromkeys(HALVES, Kind(100, 50, 10, 256, CIFAR_MILESTONES, 250, 32)),
     "cifar100-all": Kind(100, None, 0, 256, CIFAR_MILESTONES, 500, 32),
     "cub200": Kind(200, 100, 25, 128, CUB_MILESTONES, 30, PIXELS),
     "cub200-all": Kind(200, None, 0, 128, CUB_MILESTONES, 30, PIXELS),
@@ -66,6 +69,7 @@ KINDS: dict[str, Kind] = {
 }  # fmt: skip
 TOYS: dict[str, Kind] = {
     "cifar100": Kind(10, 5, 1, 8, CIFAR_MILESTONES, 8, 16),
+    **dict.fromkeys(HALVES, Kind(10, 5, 1, 8, CIFAR_MILESTONES, 4, 16)),
     "cifar100-all": Kind(4, None, 0, 8, CIFAR_MILESTONES, 8, 16),
     "cub200": Kind(8, 4, 1, 8, CUB_MILESTONES, 8, 32),
     "cub200-all": Kind(8, None, 0, 8, CUB_MILESTONES, 8, 32),
@@ -92,6 +96,13 @@ class Source:
         chosen = self.kind.chosen(number)
         names = tuple(self.classes[c] for c in chosen)
         return self.train.of_classes(chosen), self.test.of_classes(chosen), names
+
+
+def half(whole: Source, name: str) -> Source:
+    """One of the `HALVES` of data: the same classes, test images and normalisation."""
+    parts = whole.train.held_out(0.5, seed=0)
+    kind = replace(whole.kind, per_class=whole.kind.per_class // 2)
+    return replace(whole, name=name, kind=kind, train=parts[HALVES[name]])
 
 
 def load(name: str, root: Path, device: str) -> Source:

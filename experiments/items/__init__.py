@@ -19,6 +19,7 @@ from experiments.items import (
     fig09,
     fig10,
     search,
+    seen,
     tab02,
     tab04,
     tab05,
@@ -33,7 +34,7 @@ from experiments.items import (
 ITEMS: dict[str, ModuleType] = {
     module.NAME: module
     for module in (
-        fig05, search, few, fig07, tab08, tab09, tab02, fig03, fig06, tab13, fig08, fig09, fig10, tab10, tab04,
+        fig05, search, seen, few, fig07, tab08, tab09, tab02, fig03, fig06, tab13, fig08, fig09, fig10, tab10, tab04,
         tab06, tab05, tab07,
     )
 }  # fmt: skip

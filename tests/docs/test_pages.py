@@ -86,6 +86,7 @@ def test_the_number_of_methods_is_what_a_user_can_choose() -> None:
         ("choice", "choosing.md"),
         ("sizes", "choosing.md"),
         ("demo", "when-it-helps.md"),
+        ("seen", "when-it-helps.md"),
     ],
 )
 def test_tables_on_other_pages_are_those_of_the_kept_numbers(benchmark: str, page: str) -> None:

@@ -121,3 +121,15 @@ def test_real_data_is_read_from_its_folder(tmp_path):
     assert dogs.train.pixels.shape == (40, 3, 112, 112)
     assert dogs.train.canvases.pixels.shape == (40, 3, 112, 132)
     assert dogs.train.view(torch.tensor([0, 1]), torch.rand(2, dogs.train.draws)).shape == (2, 3, 112, 112)
+
+
+def test_halves_share_classes_and_test_images_and_no_training_image():
+    whole = sources.toy("cifar100", "cpu")
+    first, second = (sources.half(whole, name) for name in sources.HALVES)
+    assert first.classes == second.classes == whole.classes
+    assert first.test is second.test is whole.test
+    for part in (first, second):
+        assert torch.bincount(part.train.labels).tolist() == [part.kind.per_class] * part.kind.classes
+    images = [{image.numpy().tobytes() for image in part.train.pixels} for part in (first, second, whole)]
+    assert not images[0] & images[1]
+    assert images[0] | images[1] == images[2]
