@@ -23,7 +23,7 @@ from preceptor.data import Task
 from preceptor.demo import Settings
 from preceptor.distill.result import Result
 
-DRAWS, ALONE = (5, 6, 7, 8, 9, 10), "`none`"
+DRAWS, ALONE = (5, 6, 7, 8), "`none`"
 STRONG = {"weight": 100.0, "temperature": 6.0, "center": True}  # spelled out, so that rows stay what they say
 BEFORE = {"weight": 10.0, "temperature": 3.0, "center": True}
 PATIENT = {"mixup": 1.0, "lengthened": 3}  # the recipe of that name: images mixed up, three times the epochs
@@ -126,7 +126,7 @@ def table(data: dict[str, Any]) -> str:
             gain = f"{100 * mean(gains):+.1f} ± {100 * stdev(gains) / len(gains) ** 0.5:.1f}"
         lines.append(f"| {name} | {100 * mean(values):.1f} | {gain} |")
     lines.append(
-        "\nMean of six draws with two students each; ± the standard error of the mean gain over the first row."
+        "\nMean of four draws with two students each; ± the standard error of the mean gain over the first row."
     )
     lines.append(
         "`patient`: images mixed up (`mixup=1`) and three times the epochs, as in `--recipe patient`; with more "

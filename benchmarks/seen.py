@@ -23,9 +23,9 @@ from preceptor.data import Task
 from preceptor.demo import Settings
 from preceptor.distill.result import Result
 
-DRAWS, SHARES, WINDOW = (5, 6, 7, 8, 9, 10), (1.0, 0.8, 0.6, 0.4, 0.0), 20
+DRAWS, SHARES, WINDOW = (5, 6, 7, 8, 9, 10), (1.0, 0.6, 0.4, 0.0), 20
 METHODS = ("none", "sinkhorn", "probe-kd", "sinkhorn+probe")
-IMAGES, TEST_IMAGES, TEACHER_EPOCHS, EPOCHS = 40, 30, 60, 30
+IMAGES, TEST_IMAGES, TEACHER_EPOCHS, EPOCHS = 40, 100, 60, 30
 WAYS = ("seen", "not seen")
 PAGE = ROOT / "docs" / "when-it-helps.md"
 Cell = tuple[int, float, str]  # draw, share of common classes, way
