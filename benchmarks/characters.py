@@ -112,7 +112,10 @@ def one(cell: tuple[int, int, tuple[str, ...]], quick: bool) -> dict[str, float]
 def merged(earlier: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
     """All rows in the order of `ARMS`, those just found in the place of earlier ones, each with its evidence."""
     both = {part: {**earlier[part], **found[part]} for part in ("accuracies", "evidence")}
-    return {**found, **{part: {name: rows[name] for name in ARMS} for part, rows in both.items()}}
+    return {
+        **found,
+        **{part: {name: rows[name] for name in ARMS if name in rows} for part, rows in both.items()},
+    }
 
 
 def table(data: dict[str, Any]) -> str:

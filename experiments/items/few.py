@@ -88,9 +88,10 @@ def section(book: Book, folder: Path) -> str:
         "Accuracy in percent. The images a class are drawn anew for each seed; the teacher has all of its own. "
         "Batches and epochs follow the rule of `experiments/schedule.py`: the largest batch of 256, 128, 64 that "
         "leaves 39 steps an epoch, and at least 4,000 steps. `finetune` trains the teacher's own network, which is "
-        "larger than the student, under a new classifier: the upper reference, not in the figure. `patient`: images "
-        "are mixed up, for everybody, and there are three times the steps; `sinkhorn+probe` then has the setting of "
-        "`--recipe patient`, and `falling` is the one that it has otherwise. Not in the paper."
+        "larger than the student, under a new classifier: the upper reference, not in the figure. `plain`: the "
+        "training of Fig. 5, but for that rule. `patient`: images are mixed up, for everybody, and there are three "
+        "times the steps; `sinkhorn+probe` then has the setting of `--recipe patient`, and `falling` is the one that "
+        "it has otherwise. Not in the paper."
     ]
     parts.append(book.trained_again(NAME))
     for data in COUNTS:

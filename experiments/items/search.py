@@ -151,10 +151,15 @@ TOLD = (
     "weight is ahead of a falling one, save that of `sinkhorn` where no class is shared. On characters a constant "
     "weight of `sinkhorn` lost to the falling one and only one setting of `sinkhorn+probe` was ahead of its default "
     "there too: weight 10 at temperature 3, constant (`sinkhorn+probe` below), which `--recipe patient` "
-    "therefore has. `paper` is `--recipe paper`.\n\n"
+    "therefore has.\n\n"
+    "Names: `decay` is a weight that falls to nothing, other weights are constant; `centred` takes each side's mean "
+    "off the class centres; a number is the weight of the transport term (10 where none is named, at temperature 3 "
+    "where none is named), for `probe-kd` that of the probe (1, at temperature 4). `sinkhorn+probe` is centred; where "
+    "it has a 4, that is the weight of the probe, 30 that of the transport, and the temperatures are of transport and "
+    "probe. `paper` is `sinkhorn` as `--recipe paper` sets it. "
     "`trusted` weighs each image by how far the teacher, carried over to the student's classes, knows its "
     "label; `agreeing` lets the weight fall to the share of images on which that is so; `conditional` takes "
-    "its cost from counted co-occurrences. They are not part of the package."
+    "its cost from counted co-occurrences. These three are not part of the package."
 )
 
 
