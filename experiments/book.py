@@ -86,10 +86,15 @@ class Book(Rows):
                     row.get(key) for key in ("teacher", "teacher_data", "teacher_task", "teacher_epochs")
                 )
                 found.setdefault(spec, Counter())[row.get("teacher_weights")] += 1
-        counts = [", ".join(map(str, kinds.values())) for kinds in found.values() if len(kinds) > 1]
+        counts = [
+            f"{spec[0]} of {spec[1]}, task {spec[2] + 1}: {' and '.join(map(str, kinds.values()))} rows"
+            for spec, kinds in found.items()
+            if len(kinds) > 1
+        ]
         if not counts:
             return ""
-        return f"Teachers that were trained anew from the same seed taught some of the rows ({'; '.join(counts)})."
+        told = "Teachers that were trained anew from the same seed, and how many rows each training taught"
+        return f"{told}: {'; '.join(counts)}."
 
     def accuracy(self, jobs: Iterable[Job]) -> Sample:
         """Accuracies of those jobs that have been run and came to an end."""

@@ -1,4 +1,12 @@
-"""Pick the right teacher out of a zoo of pre-trained classifiers, and distil it into your student."""
+"""Pick the right teacher out of a zoo of pre-trained classifiers, and distil it into your student.
+
+    from preceptor import Task, Zoo, distill, rank, run, train
+
+`Task` is your labelled data, `Zoo` a folder of teachers. `rank(zoo, task)` orders them, `distill(...)` and `train(...)`
+train a student with and without one, `run(zoo, task)` does all of it and keeps the better student. `Ranking` is what
+`rank` returns, `PreceptorError` what is raised with a sentence for the user. Parts: `preceptor.ot` (transport),
+`preceptor.metrics`, `preceptor.models`, `preceptor.zoo`, `preceptor.distill`, `preceptor.report`.
+"""
 
 from __future__ import annotations
 

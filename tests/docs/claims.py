@@ -193,6 +193,10 @@ def settings() -> list[str]:
         f"Characters: {characters('sinkhorn', 'center=false')} % without",
         f"on characters `-o weight=30` alone reached {characters('sinkhorn', 'weight=30')} %, with `-o temperature=3` "
         f"{characters('sinkhorn', 'weight=30 temperature=3')} %.",
+        f"Characters: {characters('sinkhorn', 'epsilon=0.03')} % with 0.03, {characters('sinkhorn')} % with 0.1, "
+        f"{characters('sinkhorn', 'epsilon=0.3')} % with 0.3 and {characters('sinkhorn', 'epsilon=1')} % with 1; with "
+        f"the patient recipe {with_patience('sinkhorn', 'epsilon=0.3')} % with 0.3 and {with_patience('sinkhorn')} % "
+        "with 0.1.",
         f"stored means made no difference (+{of(4, 'data centres, centred')} against +{of(4, 'centred')})",
         f"the divergence made no difference (+{of(4, 'divergence')} against +{of(4, 'centred')})",
     ]  # fmt: skip
@@ -366,7 +370,7 @@ def the_ranking() -> list[str]:
     return [
         f"`bridge`, lost {lost('bridge'):.2f} points on average against the best of thirteen teachers of characters, "
         f"where a blind choice loses {blind():.1f} and the paper's own metric {lost('sinkhorn'):.1f}; for students of "
-        f"`sinkhorn+probe` with patience {lost('bridge', patient):.1f}, {blind(patient):.1f} and "
+        f"`sinkhorn+probe` by the patient recipe {lost('bridge', patient):.1f}, {blind(patient):.1f} and "
         f"{lost('sinkhorn', patient):.1f}",
         f"on which it was found it lost {first:.2f}, as LEEP and NCE did, where a blind choice loses {unseen:.1f} and "
         f"the paper's metric {second:.1f}.",
@@ -394,8 +398,8 @@ def the_metrics() -> list[str]:
         f"students of 25 images a class was {paper['pearson']:.2f}, with {paper['regret']:.1f} points lost at the "
         f"first place; among teachers of one architecture {first:.2f} and {second:.2f}.",
         f"found on these very teachers ({ours['pearson']:.2f}, level with LEEP)",
-        f"`bridge` has {one}, LEEP {two} and `sinkhorn` {three}: level, and near what can be had, for two trainings of "
-        f"the same students agree by {again}. Against the mean of two trainings they have {both[0]}, {both[1]} and "
+        f"`bridge` has {one}, LEEP {two} and `sinkhorn` {three}: level; two trainings of the same students agree by no "
+        f"more than {again}. Against the mean of two trainings they have {both[0]}, {both[1]} and "
         f"{both[2]}.",
     ]
 

@@ -264,9 +264,7 @@ def test_rows_say_which_weights_taught(lab):
     assert taught["teacher_weights"] == lab.weights_of(some[1].teacher)
     assert not Book(lab.results).trained_again("trial")
     results.append(lab.results / "trial.jsonl", [{**taught, "seed": 1, "teacher_weights": "other"}])
-    assert "anew from the same seed taught some of the rows (1, 1)" in Book(lab.results).trained_again(
-        "trial"
-    )
+    assert "task 1: 1 and 1 rows." in Book(lab.results).trained_again("trial")
 
 
 def test_a_row_names_the_commit_that_the_run_began_with(monkeypatch):

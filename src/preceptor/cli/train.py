@@ -33,8 +33,8 @@ Optimizer = Annotated[str | None, typer.Option(help="sgd or adamw.", rich_help_p
 LrSchedule = Annotated[str | None, typer.Option(help="step, cosine or constant.", rich_help_panel=_RECIPE)]
 WeightDecay = Annotated[float | None, typer.Option(help="Pull of the weights to 0.", rich_help_panel=_RECIPE)]
 Augment = Annotated[
-    str | None, typer.Option(help="none, pad-crop-flip, random-resized-crop, randaugment, joined by +.",
-                             rich_help_panel=_RECIPE)
+    str | None, typer.Option(help="none, flip, pad-crop-flip, random-resized-crop-flip, randaugment, joined by +; for "
+                             "vectors noise.", rich_help_panel=_RECIPE)
 ]  # fmt: skip
 Mixup = Annotated[float | None, typer.Option(help="Alpha of mixup; 0: none.", rich_help_panel=_RECIPE)]
 Smoothing = Annotated[
@@ -168,7 +168,8 @@ def distill(
     ] = False,
     trust_code: TrustCode = False,
     cache_teacher: Annotated[
-        bool, typer.Option("--cache-teacher", help="Ask the teacher once a sample (no augmentation).")
+        bool,
+        typer.Option("--cache-teacher", help="Ask the teacher once a sample (no augmentation, no mixup)."),
     ] = False,
     classes: Classes = None,
     window: Window = None,

@@ -53,10 +53,10 @@ class Sinkhorn(Method):
 
     Eq. (11): ``ℓ(y, f_S(x)) + weight · S_ε(ρ_τ(f_T(x)), ρ_τ(f_S(x)))``, S_ε of Eq. (5) with the cost M of
     Eq. (7). The defaults are not the paper's for CIFAR-100 (weight 10, temperature 3, constant, not centred; `--recipe
-    paper` has them). The weight falls to nothing: with a constant one the gain is lost where teacher and student share
-    few classes. The term is softer and stronger: that changes little where there are many labels and gains much where
-    there are few. The centres are centred, which helps there, too (docs/choosing.md). The gradient with respect to the
-    student's logits is (β − ⟨β, p_S⟩) p_S / τ: the paper leaves out 1/τ (docs/notation.md).
+    paper` has them). The weight falls to nothing: with a constant one the gain can be lost where teacher and student
+    share part of their classes. The term is softer and stronger: that changes little where there are many labels and
+    gains much where there are few. The centres are centred, which helps there, too (docs/choosing.md). The gradient
+    with respect to the student's logits is (β − ⟨β, p_S⟩) p_S / τ: the paper leaves out 1/τ (docs/notation.md).
 
     Args:
         context: What is known before training.
