@@ -32,6 +32,7 @@ BENCHMARKS: dict[str, tuple[list[str], list[str] | None, bool]] = {
     "demo": ([], ["--quick"], False),
     "choice": ([], ["--quick"], False),
     "sizes": ([], ["--quick"], False),
+    "seen": ([], ["--quick"], False),
     "assessment": ([], ["--quick"], False),
     "sinkhorn_gpu": ([], None, True),
     "training_gpu": ([], None, True),

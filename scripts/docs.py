@@ -74,8 +74,9 @@ def describe(parameter: inspect.Parameter) -> tuple[str, str, bool]:
     many = any(get_origin(part) is list for part in kinds)
     default = parameter.default
     if isinstance(info, ArgumentInfo):
-        shown = info.metavar or parameter.name.upper()
-        return shown + ("..." if many and "..." not in shown else ""), info.help or "", False
+        name = info.metavar or parameter.name.upper()
+        shown = name if default is inspect.Parameter.empty else f"[{name}]"
+        return shown + "..." * many, info.help or "", False
     names = declared(info) or [f"--{parameter.name.replace('_', '-')}"]
     if kinds == [bool] and not declared(info):
         names = [f"{names[0]}/--no-{names[0][2:]}"]

@@ -26,9 +26,12 @@ LIVE_ROWS = 20  # of the table that fills while a ranking runs
 
 
 def rank(
-    zoo: Annotated[str, typer.Argument(help="Folder or URL of the zoo.")],
+    zoo: Annotated[str, typer.Argument(metavar="ZOO", help="Folder or URL of the zoo.")],
     data: Annotated[
-        str, typer.Argument(help="The task: a folder, an .npz, cifar10:ROOT, cifar100:ROOT, glyphs:NAME.")
+        str,
+        typer.Argument(
+            metavar="DATA", help="The task: a folder, an .npz, cifar10:ROOT, cifar100:ROOT, glyphs:NAME."
+        ),
     ],
     metric: Annotated[
         list[str] | None,

@@ -17,7 +17,10 @@ NO_PICTURES = ", without pictures; --data DATA adds samples and what the student
 
 def report(
     source: Annotated[
-        Path, typer.Argument(help="A run folder, a pipeline's folder, or a ranking (folder or JSON file).")
+        Path,
+        typer.Argument(
+            metavar="SOURCE", help="A run folder, a pipeline's folder, or a ranking (folder or JSON file)."
+        ),
     ],
     out: Annotated[
         Path | None,

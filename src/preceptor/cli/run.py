@@ -21,9 +21,12 @@ if TYPE_CHECKING:
 
 
 def run(
-    zoo: Annotated[str, typer.Argument(help="Folder or URL of the zoo.")],
+    zoo: Annotated[str, typer.Argument(metavar="ZOO", help="Folder or URL of the zoo.")],
     data: Annotated[
-        str, typer.Argument(help="The task: a folder, an .npz, cifar10:ROOT, cifar100:ROOT, glyphs:NAME.")
+        str,
+        typer.Argument(
+            metavar="DATA", help="The task: a folder, an .npz, cifar10:ROOT, cifar100:ROOT, glyphs:NAME."
+        ),
     ],
     student: Annotated[str, typer.Option(help="Architecture of the student, such as wrn-16-1.")] = "wrn-16-1",
     out: Annotated[Path, typer.Option(help="Folder for everything that comes out.")] = Path("runs/student"),

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 _RECIPE = "Recipe"
 _RUN = "Run"
 
-Data = Annotated[str, typer.Argument(help="Folder, .npz, cifar10:ROOT, cifar100:ROOT or glyphs:TASK.")]
+Data = Annotated[
+    str, typer.Argument(metavar="DATA", help="Folder, .npz, cifar10:ROOT, cifar100:ROOT or glyphs:TASK.")
+]
 Out = Annotated[str | None, typer.Option("--out", help="The run folder.", rich_help_panel=_RUN)]
 RecipeName = Annotated[
     str, typer.Option("--recipe", help="small, patient, finetune, quick, adamw, cifar100, cub, paper, cub-paper.",

@@ -10,12 +10,12 @@ import typer
 from preceptor.cli.console import emit_json, say
 from preceptor.cli.options import AsJson
 
-Run = Annotated[Path, typer.Argument(help="A run folder.")]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")]
 
 
 def predict(
     run: Run,
-    images: Annotated[list[Path], typer.Argument(help="Image files.")],
+    images: Annotated[list[Path], typer.Argument(metavar="IMAGES", help="Image files.")],
     top: Annotated[int, typer.Option(help="How many classes to show; --json has all.", min=1)] = 3,
     as_json: AsJson = False,
 ) -> None:
@@ -40,7 +40,7 @@ def predict(
 
 def export(
     run: Run,
-    file: Annotated[Path, typer.Argument(help="Where to write, such as model.onnx.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write, such as model.onnx.")],
     opset: Annotated[int, typer.Option(help="The ONNX operator set.")] = 18,
     as_json: AsJson = False,
 ) -> None:

@@ -206,9 +206,7 @@ def show(zoo: ZooArgument, name: NameArgument, as_json: AsJson = False) -> None:
 @zoo_app.command("verify")
 def verify(
     zoo: ZooArgument,
-    names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="Which; all by default.")
-    ] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME", help="Which; all by default.")] = None,
     trust_code: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:
