@@ -31,6 +31,7 @@ from tests.docs.kept import (
     TEST_SET,
     WEAK,
     at_each_overlap,
+    by_newness,
     by_share,
     characters,
     chosen,
@@ -270,6 +271,19 @@ def the_demonstration() -> list[str]:
         f"each of the five teachers that know characters was worth {min(known):.1f} to {max(known):.1f} points",
         f"its students are {worth['letters'] - worth['digits-0-4']:.1f} points behind.",
     ]  # fmt: skip
+
+
+def seen_images() -> list[str]:
+    def more(method: str) -> str:
+        found = by_newness(method)
+        assert len(found) == 6
+        return f"{mean(found):.1f} ± {stdev(found) / 6**0.5:.1f}"
+
+    assert min(by_newness("probe-kd")) > 0
+    return [
+        f"`probe-kd` gained {more('probe-kd')} points more, in each of six draws, `sinkhorn+probe` "
+        f"{more('sinkhorn+probe')} and `sinkhorn` {more('sinkhorn')}."
+    ]
 
 
 def in_the_paper(overlap: float, data: str = "cifar100") -> float:

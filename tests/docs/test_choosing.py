@@ -15,6 +15,7 @@ from tests.docs.claims import (
     how_many_are_few,
     limits,
     photographs,
+    seen_images,
     the_demonstration,
     the_metrics,
     the_ranking,
@@ -29,6 +30,7 @@ from tests.docs.kept import (
     EVERY_FEW,
     FEW,
     IGNORANT,
+    LETTERS,
     LIMITS,
     LONG,
     METRICS,
@@ -58,6 +60,7 @@ from tests.docs.pages import ROOT
         (WHEN, how_many_are_few),
         (WHEN, the_ranking),
         (WHEN, photographs),
+        (WHEN, seen_images),
         (LIMITS, limits),
         (METRICS, the_metrics),
     ],
@@ -76,8 +79,8 @@ TRIALS = PAGE[PAGE.index("## Two first trials") :]  # these are stated there and
     ("page", "claims", "known"),
     [
         (BODY, CHOOSING, TRIALS + " 0.1"),  # epsilon
-        (re.sub("<!-- (counts|demo):begin.*?(counts|demo):end", "", WHEN),
-         (when_it_helps, how_many_are_few, the_demonstration, the_ranking, photographs), ""),
+        (re.sub("<!-- (counts|demo|seen):begin.*?(counts|demo|seen):end", "", WHEN),
+         (when_it_helps, how_many_are_few, the_demonstration, the_ranking, photographs, seen_images), ""),
         (LIMITS, (limits,), TRIALS),
     ],
     ids=["choosing", "when it helps", "limits"],
@@ -269,6 +272,18 @@ def test_statements_about_small_digits() -> None:
     same = {name: mean(found) for name in DIGITS if (found := on_digits(name, "same classes"))}
     assert max(same, key=same.__getitem__) == "sinkhorn"
     assert same["kd"] > 0
+
+
+def test_the_gain_of_the_probe_falls_with_the_overlap_where_images_are_new_and_dips_where_they_were_seen() -> (
+    None
+):
+    def gain(share: float, way: str) -> float:
+        some = [row["accuracies"] for row in LETTERS if (row["share"], row["way"]) == (share, way)]
+        return mean(found["probe-kd"] - found["none"] for found in some)
+
+    new = [gain(share, "not seen") for share in (1.0, 0.6, 0.4, 0.0)]
+    assert new == sorted(new, reverse=True)
+    assert gain(0.6, "seen") < min(gain(1.0, "seen"), gain(0.4, "seen"))
 
 
 def test_the_defaults_are_those_of_the_page() -> None:
