@@ -11,6 +11,7 @@ import pytest
 from preceptor import Task, Zoo, rank, run, train
 from preceptor.core import PreceptorError
 from preceptor.distill.claim import claimed
+from preceptor.distill.saved_run import load_run
 from preceptor.pipeline.trials import Attempt
 from tests.pipeline.blobs import RECIPE, blobs
 
@@ -124,6 +125,19 @@ def test_the_demonstration_is_not_replaced(zoo, tmp_path, resume):
 def test_a_run_that_is_under_way_is_left_alone(zoo, tmp_path):
     with claimed(tmp_path, "ranking.json"), pytest.raises(PreceptorError, match="is in use"):
         run(zoo, blobs("abcd"), out=tmp_path, **CALL)
+
+
+def test_a_run_without_a_kept_student_is_called_unfinished(zoo, tmp_path):
+    run(zoo, blobs("abcd"), out=tmp_path, **CALL)
+    for name in ("config.json", "result.json", "pipeline.json"):  # the last that are written
+        (tmp_path / name).unlink()
+    with pytest.raises(PreceptorError, match=r"is not finished; go on with the same command and resume=True"):
+        load_run(tmp_path)
+    shutil.rmtree(tmp_path / "plain")
+    for folder in tmp_path.glob("from-*"):
+        shutil.rmtree(folder)
+    with pytest.raises(PreceptorError, match=r"is no run: it has no config\.json"):
+        load_run(tmp_path)
 
 
 def test_data_under_another_name_are_the_same_data(zoo, tmp_path, monkeypatch):

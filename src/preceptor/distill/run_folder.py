@@ -162,6 +162,12 @@ class RunFolder:
         try:
             return parse_object(file.read_bytes(), file)
         except (FileNotFoundError, NotADirectoryError):
+            if self.ranking_file.exists() and any(
+                self.path.glob("*/config.json")
+            ):  # students, of which none is kept
+                raise PreceptorError(
+                    f"the run in {self.path} is not finished; go on with the same command and resume=True (--resume)"
+                ) from None
             reason = "a file" if self.path.is_file() else f"no run: it has no {file.name}"
             raise PreceptorError(
                 f"{self.path} is {reason}; name a run's folder, the one that was given as out (--out)"
