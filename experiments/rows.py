@@ -33,7 +33,7 @@ class Rows:
         return next(reversed(self.trainings(job)), None)
 
     def trainings(self, job: Job) -> list[dict[str, Any]]:
-        """The rows of a job that was trained more than once, the first first."""
+        """All rows of a job, which may have been trained more than once, the first first."""
         if job.experiment not in self._index:
             index = self._index[job.experiment] = {}
             for row in self.rows(job.experiment):

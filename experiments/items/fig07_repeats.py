@@ -13,15 +13,17 @@ from preceptor.wording import counted
 
 
 def repeats(book: Book, lines: list[list[Job]]) -> dict[int, np.ndarray]:
-    """(2, teachers) for each task all of whose students were trained twice, be it from another seed.
+    """(2, teachers) of the last two trainings of each task all of whose students have them, be it from another seed.
 
-    `lines` are the students of each task and seed in the order of their teachers, the one without last.
+    `lines` are the students of each task and seed in the order of their teachers, the one without last. A training in
+    which a student diverged does not count.
     """
-    found: dict[int, list[list[float]]] = {}
+    found: dict[int, list[tuple[float, ...]]] = {}
     for *taught, _ in lines:
         accuracies = [[row["accuracy"] for row in book.trainings(job)] for job in taught]
-        found.setdefault(taught[0].task, []).extend(map(list, zip(*accuracies, strict=False)))
-    return {task: np.array(some[:2]) for task, some in sorted(found.items()) if len(some) > 1}
+        whole = [one for one in zip(*accuracies, strict=False) if None not in one]
+        found.setdefault(taught[0].task, []).extend(whole)
+    return {task: np.array(some[-2:]) for task, some in sorted(found.items()) if len(some) > 1}
 
 
 def section(book: Book, lines: list[list[Job]], rows: list[dict[str, Any]], shown: tuple[str, ...]) -> str:

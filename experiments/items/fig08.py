@@ -23,7 +23,7 @@ PAPER_KL = (0.32, 0.41, 0.39, 0.47, 0.53, 0.36, 0.42, 0.47, 0.56, 0.59)
 FINDINGS = (
     "Ours: ten students of one training do not tell the three ways apart (Fig. 7 says how far such a training can be "
     "trusted). That the probe departs from the true student the more the fewer classes the teacher knows is as in the "
-    "paper, but it begins lower and ends far higher, above 1 for teachers of other classes."
+    "paper, but it begins lower and ends far higher, above 1 where no class is shared."
 )
 WAYS = {"exact": "Eq. (24), true students", "single": "I, one student without teacher", "probe": "II, probes"}
 

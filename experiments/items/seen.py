@@ -11,7 +11,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 
-from experiments.book import COLOURS, NOT_RUN, Book, Chooser, chooser, plain_axes, save_figure, table
+from experiments.book import COLOURS, NOT_RUN, Book, Chooser, Sample, chooser, plain_axes, save_figure, table
 from experiments.jobs import Job, Scale, distillation
 
 NAME, TITLE = "seen", "Images that the teacher has seen, and others"
@@ -44,38 +44,35 @@ def section(book: Book, folder: Path) -> str:
         "and gains over it in points; where no class is shared all images are new to the teacher. Elsewhere on this "
         "page, as in the paper, students have the images from which the teacher learnt its classes."
     )
-    if not book.rows(NAME):
-        return f"{text}\n\n*{NOT_RUN}*"
     choose = chooser(jobs(scale))
-    tasks = sorted(scale.few(TASKS))
-    shares = {task: scale.kind(SEEN).overlap(0, task) for task in tasks}
+    shares = {task: scale.kind(SEEN).overlap(0, task) for task in sorted(scale.few(TASKS))}
     lines = []
     for data, way in WAYS.items():
-        alone = {task: choose(data=data, task=task, name="none") for task in tasks}
-        lines.append([f"{way}, `none`", *(book.accuracy(alone[task]).shown(digits=1) for task in tasks)])
-        lines += [
-            [f"{way}, `{method}`", *(_gain(book, choose, data, task, method) for task in tasks)]
-            for method in METHODS[1:]
-        ]
-    head = ["images", *(f"{shares[task]:.0%}" for task in tasks)]
+        planned = [task for task in shares if choose(data=data, task=task)]
+        cells = {
+            task: book.accuracy(choose(data=data, task=task, name="none")).shown(digits=1) for task in planned
+        }
+        lines.append([f"{way}, `none`", *(cells.get(task, "–") for task in shares)])
+        for method in METHODS[1:]:
+            cells = {task: _shown(_gain(book, choose, data, task, method)) for task in planned}
+            lines.append([f"{way}, `{method}`", *(cells.get(task, "–") for task in shares)])
+    head = ["images", *(f"{share:.0%}" for share in shares.values())]
     return "\n\n".join([text, table(head, lines), _draw(book, choose, shares, folder)])
 
 
-def _gain(book: Book, choose: Chooser, data: str, task: int, method: str) -> str:
-    gain = book.gains(choose(data=data, task=task, name=method), choose(data=data, task=task, name="none"))
-    return gain.gain(digits=1) + f" ({len(gain.values)})" if gain.values else "–"
+def _gain(book: Book, choose: Chooser, data: str, task: int, method: str) -> Sample:
+    return book.gains(choose(data=data, task=task, name=method), choose(data=data, task=task, name="none"))
+
+
+def _shown(gain: Sample) -> str:
+    return f"{gain.gain(1)} ({len(gain.values)})" if gain.values else NOT_RUN
 
 
 def _draw(book: Book, choose: Chooser, shares: dict[int, float], folder: Path) -> str:
     figure, axis = plt.subplots(figsize=(7, 3.4))
     for colour, method in zip(COLOURS, METHODS[1:], strict=False):
         for data, style in ((SEEN, ":"), (UNSEEN, "-")):
-            gains = {
-                share: book.gains(
-                    choose(data=data, task=task, name=method), choose(data=data, task=task, name="none")
-                )
-                for task, share in shares.items()
-            }
+            gains = {share: _gain(book, choose, data, task, method) for task, share in shares.items()}
             known = [(100 * share, gain) for share, gain in gains.items() if gain.values]
             errors = [0 if gain.error != gain.error else 100 * gain.error for _, gain in known]
             axis.errorbar([share for share, _ in known], [100 * gain.mean for _, gain in known], errors,

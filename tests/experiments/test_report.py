@@ -8,7 +8,7 @@ from experiments.assessments import repeatability
 from experiments.bars import MISSED, REACHED, UNKNOWN, assessment, few_labels, overlaps
 from experiments.book import Book, Sample, table
 from experiments.glance import gains_table
-from experiments.items import ITEMS, few, fig05, fig06, fig07, fig07_repeats, fig10, tab08
+from experiments.items import ITEMS, few, fig05, fig06, fig07, fig07_repeats, fig10, seen, tab08
 from experiments.items.fig07_paper import PEARSON, TASKS
 from experiments.jobs import PAPER
 from experiments.schedule import PATIENT, PLAIN
@@ -216,6 +216,28 @@ def test_each_training_of_a_student_is_held_against_its_own_student_alone(tmp_pa
     text = fig07._gains(Book(tmp_path), "cub200", None)
     assert "20 of 20 students gained, 3.0 points in the mean." in text
     assert "| mobilenet-1.0 | +3.0 ± 0.0 (2) |" in text
+
+
+def test_a_training_in_which_a_student_diverged_does_not_count(tmp_path):
+    line = fig07.setting(PAPER, "cub200", 0)
+    trainings = ([0.30] * 11, [0.31] * 10 + [0.30], [None] + [0.5] * 10, [0.32] * 10 + [0.30])
+    write(tmp_path, "fig07", [pair for values in trainings for pair in zip(line, values, strict=True)])
+    book = Book(tmp_path)
+    assert fig07_repeats.repeats(book, [line])[0].tolist() == [[0.31] * 10, [0.32] * 10]  # the last two
+    assert "20 of 39 students gained" in fig07._gains(book, "cub200", None)
+
+
+def test_images_that_were_seen_stand_beside_others(tmp_path):
+    found = [(job, 0.5 + 0.02 * (job.method == "sinkhorn") * (job.data == seen.UNSEEN)) for job in seen.jobs(PAPER)
+             if job.task != 3]  # fmt: skip
+    write(tmp_path, "seen", found)
+    page = seen.section(Book(tmp_path), tmp_path)
+    assert "| seen, `sinkhorn` | +0.0 ± 0.0 (3) | +0.0 ± 0.0 (3) | +0.0 ± 0.0 (3) | not run yet | – |" in page
+    assert (
+        "| not seen, `sinkhorn` | +2.0 ± 0.0 (3) | +2.0 ± 0.0 (3) | +2.0 ± 0.0 (3) | not run yet | +2.0"
+        in page
+    )
+    assert (tmp_path / "seen.png").exists()
 
 
 def test_the_papers_columns_give_its_correlations():
