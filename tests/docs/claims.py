@@ -1,14 +1,11 @@
-"""Sentences of docs/choosing.md, docs/when-it-helps.md and docs/limits.md with the numbers that results/ has today."""
+"""Sentences of docs/choosing.md with the numbers that results/ has today."""
 
 from __future__ import annotations
 
-import json
-import re
-from statistics import mean, stdev
+from statistics import mean
 
 from experiments.book import Book
 from experiments.glance import gains_table
-from experiments.items import fig05, fig07, fig07_repeats
 
 from tests.docs.kept import (
     AS_TODAY,
@@ -16,13 +13,10 @@ from tests.docs.kept import (
     CHOICE,
     COSTS,
     DEFAULT,
-    DEMO,
     DIGITS,
     FIFTH,
-    IGNORANT,
     LITERAL,
     LONG,
-    OTHERS,
     PATIENT,
     PATIENT_FEW,
     PROBED,
@@ -31,30 +25,19 @@ from tests.docs.kept import (
     TEST_SET,
     WEAK,
     at_each_overlap,
-    by_newness,
-    by_share,
     characters,
     chosen,
-    counted,
     few,
     final,
     gained,
     gains,
-    gains_in_demo,
-    lines_of,
     lost_on_digits,
     of,
-    of_birds,
-    of_domains,
     on_digits,
     percent,
-    plain_students,
-    reached,
-    with_fifty,
     with_patience,
     with_ten,
 )
-from tests.docs.pages import ROOT
 
 
 def of_the_table() -> list[str]:
@@ -235,209 +218,6 @@ def what_run_does() -> list[str]:
         f"they cost {cost[0]:.1f} and {cost[1]:.1f} points against always taking it. The last training added "
         f"{min(added):.1f} to {max(added):.1f} points.",
     ]
-
-
-def how_many_are_few() -> list[str]:
-    by_teacher = {
-        count: counted("patient", "sinkhorn+probe", count) - counted("patient", "none", count)
-        for count in (10, 20, 40, 80, 160)
-    }
-    patience = {
-        count: counted("patient", "none", count) - counted("small", "none", count) for count in (5, 20, 160)
-    }
-    lost = counted("small", "none", 160) - counted("small", "sinkhorn", 160)
-    assert (
-        counted("patient", "none", 40)
-        < counted("patient", "sinkhorn+probe", 20)
-        < counted("patient", "none", 80)
-    )
-    assert patience[5] > -1
-    return [
-        f"`sinkhorn+probe` gained {by_teacher[10]:.1f} points at 10 images a class, {by_teacher[20]:.1f} at 20, "
-        f"{by_teacher[40]:.1f} at 40, {by_teacher[80]:.1f} at 80 and {by_teacher[160]:.1f} at 160",
-        f"Patience alone was worth {patience[20]:.1f} points at 20 and {patience[160]:.1f} at 160",
-        f"With 5 of each the best student is at {counted('patient', 'sinkhorn+probe', 5):.1f} %.",
-        f"and lost {lost:.1f} with 160 images",
-    ]  # fmt: skip
-
-
-def the_demonstration() -> list[str]:
-    alone, letters = (100 * mean(some) for some in (DEMO[0]["alone"], DEMO[0]["students"]["letters"]))
-    worth = {teacher: mean(gains_in_demo(teacher)) for teacher in DEMO[0]["students"]}
-    known = [gain for teacher, gain in worth.items() if teacher not in IGNORANT]
-    return [
-        f"{alone:.1f} % alone, {letters:.1f} % with a teacher that has only ever seen letters (`preceptor demo`, three "
-        "seeds, and each of them gained over 11 points",
-        f"each of the five teachers that know characters was worth {min(known):.1f} to {max(known):.1f} points",
-        f"its students are {worth['letters'] - worth['digits-0-4']:.1f} points behind.",
-    ]  # fmt: skip
-
-
-def seen_images() -> list[str]:
-    def more(method: str) -> str:
-        found = by_newness(method)
-        assert len(found) == 6
-        return f"{mean(found):.1f} ± {stdev(found) / 6**0.5:.1f}"
-
-    assert min(by_newness("probe-kd")) > 0
-    return [
-        f"`probe-kd` gained {more('probe-kd')} points more, in each of six draws, `sinkhorn+probe` "
-        f"{more('sinkhorn+probe')} and `sinkhorn` {more('sinkhorn')}."
-    ]
-
-
-def in_the_paper(overlap: float, data: str = "cifar100") -> float:
-    """Points that `sinkhorn` gained there, the smallest student."""
-    found = fig05.PAPER[data][overlap]
-    return found["sinkhorn"][-1] - found["none"][-1]
-
-
-def when_it_helps() -> list[str]:
-    def patiently(method: str) -> str:
-        first, second, third = (gained(25, method, overlap, PATIENT_FEW) for overlap in (1.0, 0.6, 0.0))
-        return f"{first}, {second} and {third}"
-
-    def ahead(method: str) -> str:
-        taught, alone = PATIENT[method]["other classes"], DIGITS["none"]["other classes"]
-        found = [100 * (one - other) for one, other in zip(taught, alone, strict=True)]
-        return f"{mean(found):.1f} ± {stdev(found) / len(found) ** 0.5:.1f}"
-
-    (larger,) = (row for row in lines_of("teachers") if (row["arch"], row["task"]) == ("wrn-16-2", 0))
-    return [
-        f"`sinkhorn` gained {gained(25, 'sinkhorn', 1.0)} points with the same classes, `sinkhorn+probe` "
-        f"{gained(25, 'sinkhorn+probe', 0.6)} with 60 % of them, `probe-kd` {gained(25, 'probe-kd', 0.0)} with none",
-        f"The student alone then reaches {at_each_overlap('none', PATIENT_FEW)} instead of {at_each_overlap('none')} "
-        f"with 100, 60 and 0 % common classes, and `sinkhorn+probe` gains {patiently('sinkhorn+probe')} "
-        f"points on top of that, `sinkhorn` {patiently('sinkhorn')}, `probe-kd` "
-        f"{patiently('probe-kd')}. With 10 images a class (two seeds) `sinkhorn+probe` gains "
-        f"{with_ten('sinkhorn+probe')}; with 50 (one seed) {with_fifty('sinkhorn+probe', 1.0)} and "
-        f"{with_fifty('sinkhorn+probe', 0.6)} with 100 and 60 %, and `probe-kd` {with_fifty('probe-kd', 0.0)} with "
-        "none.",
-        f"{gained(None, 'sinkhorn', 1.0)} points with the same classes, {gained(None, 'sinkhorn', 0.8)} at 80 % common "
-        f"ones, {gained(None, 'sinkhorn', 0.6)} at 60 %, {gained(None, 'sinkhorn', 0.4)} at 40 %, "
-        f"{gained(None, 'sinkhorn', 0.2)} at 20 % and {gained(None, 'sinkhorn', 0.0)} with none. The paper has "
-        f"{in_the_paper(1.0):.1f} to {min(map(in_the_paper, OTHERS[:-1])):.1f} there, and "
-        f"{in_the_paper(0.0):.1f} with none.",
-        f"{reached('finetune', 1.0)}, {reached('finetune', 0.6)} and {reached('finetune', 0.0)} % with 100, 60 and 0 % "
-        f"common classes, where the best students from teachers reached {best_students()}",
-        f"with other classes, and `sinkhorn` lost {lost_on_digits()} points, in each of ten seeds",
-        "it was level with the best student without a teacher "
-        f"({percent(PATIENT, 'sinkhorn', 'other classes')} % against {percent(DIGITS, 'none', 'other classes')} %), "
-        f"`sinkhorn+probe` ahead of that one by {ahead('sinkhorn+probe')} points and `probe-kd` by "
-        f"{ahead('probe-kd')}.",
-        f"a WRN-16-2 alone reached {100 * larger['accuracy']:.1f} % (one seed) where the WRN-16-1 has "
-        f"{100 * mean(plain_students(1.0)):.1f} %.",
-        f"(at 20 and 0 % the one that was run gained {of(1, 'paper', None, 0.2)} and {of(1, 'paper', None, 0.0)})",
-    ]  # fmt: skip
-
-
-def photographs() -> list[str]:
-    best, probe, transport = map(of_birds, ("sinkhorn+probe", "probe-kd", "sinkhorn"))
-    shares = by_share()
-    worth = [gain for found in shares.values() for gain in found]
-    means = [f"{mean(shares[share]):.1f}" for share in (1.0, 0.75, 0.5, 0.25, 0.0)]
-    paper = [in_the_paper(share, "cub200") for share in shares]
-    assert max(paper) == max(in_the_paper(share, "cub200") for share in (0.25, 0.0))
-    domains = ("birds", "cars", "dogs", "flowers", "fruits")
-    own = [f"{of_domains(domain, domain):.1f}" for domain in domains]
-    foreign = [of_domains(teacher, task) for teacher in domains for task in domains if teacher != task]
-    return [
-        f"{sum(gain > 0 for gain in worth)} of {len(worth)} students gained, {', '.join(means[:-1])} and {means[-1]} "
-        "points in the mean with 100, 75, 50, 25 and 0 % common classes. The paper has "
-        f"{min(paper):.1f} to {max(paper):.1f}, most with few common classes, which was not seen here.",
-        f"With ten images of each bird and patience, three seeds: `sinkhorn+probe` gained {best[0]} points with the "
-        f"same classes, {best[1]} with half of them (two seeds) and {best[2]} with none in common, `probe-kd` "
-        f"{probe[0]}, {probe[1]} and {probe[2]}, `sinkhorn` {transport[0]}, {transport[1]} and {transport[2]}.",
-        f"The teacher of the own domain was worth {', '.join(own[:-1])} and {own[-1]} points on "
-        f"{', '.join(domains[:-1])} and {domains[-1]}",
-        f"those of other domains {min(foreign):.1f} to {max(foreign):.1f}, {mean(foreign):.1f} in the mean",
-    ]  # fmt: skip
-
-
-def the_ranking() -> list[str]:
-    rows = fig07.merged(Book().rows(fig07.SCORES, data="cifar100", per_class=25))
-    zoo = json.loads((ROOT / "results/benchmarks/assessment.json").read_text(encoding="utf-8"))
-
-    def lost(metric: str, way: str = "sinkhorn") -> float:
-        truth, scores = zoo["accuracies"][way], zoo["scores"][metric]
-        places = {task: max(range(13), key=found.__getitem__) for task, found in scores.items()}
-        if metric == "sinkhorn":
-            assert {zoo["teachers"][place] for place in places.values()} == {"letters-one-epoch"}
-        return mean(100 * (max(truth[task]) - truth[task][place]) for task, place in places.items())
-
-    def blind(way: str = "sinkhorn") -> float:
-        return mean(100 * (max(found) - mean(found)) for found in zoo["accuracies"][way].values())
-
-    patient = "sinkhorn+probe"
-    first, second, *rivals = (
-        fig07.quality(rows, metric)["regret"] for metric in ("bridge", "sinkhorn", "leep", "nce")
-    )
-    by_task = [[row["accuracy"] for row in rows if row["task"] == task] for task in range(6)]
-    unseen = mean(100 * (max(found) - mean(found)) for found in by_task)
-    assert {f"{rival:.2f}" for rival in rivals} == {f"{first:.2f}"}
-    birds = fig07.merged(Book().rows(fig07.SCORES, data="cub200", per_class=None))
-    on_birds = {f"{fig07.quality(birds, name)['regret']:.1f}" for name in ("bridge", "leep", "sinkhorn")}
-    assert len(on_birds) == 1
-    students = [[row["accuracy"] for row in birds if row["task"] == task] for task in range(5)]
-    drawn = mean(100 * (max(found) - mean(found)) for found in students)
-    assert (len(rows), len(zoo["accuracies"]["sinkhorn"])) == (72, 5)
-    return [
-        f"`bridge`, lost {lost('bridge'):.2f} points on average against the best of thirteen teachers of characters, "
-        f"where a blind choice loses {blind():.1f} and the paper's own metric {lost('sinkhorn'):.1f}; for students of "
-        f"`sinkhorn+probe` by the patient recipe {lost('bridge', patient):.1f}, {blind(patient):.1f} and "
-        f"{lost('sinkhorn', patient):.1f}",
-        f"on which it was found it lost {first:.2f}, as LEEP and NCE did, where a blind choice loses {unseen:.1f} and "
-        f"the paper's metric {second:.1f}.",
-        f"Among the ten teachers of birds (all images, one training) it lost {on_birds.pop()}, as LEEP and the paper's "
-        f"metric did, and a blind choice {drawn:.1f}:",
-    ]  # fmt: skip
-
-
-def the_metrics() -> list[str]:
-    """Of docs/metrics.md: how metrics did on CIFAR-100 and on birds."""
-    few, birds = (
-        fig07.merged(Book().rows(fig07.SCORES, data=data, per_class=per_class))
-        for data, per_class in (("cifar100", 25), ("cub200", None))
-    )
-    paper, ours, rival = (fig07.quality(few, name) for name in ("sinkhorn", "bridge", "leep"))
-    assert abs(ours["pearson"] - rival["pearson"]) < 0.01
-    first, second = fig07.within(few, "sinkhorn").values()
-    names = ("bridge", "leep", "sinkhorn")
-    one, two, three = (f"{fig07.quality(birds, name)['pearson']:.2f}" for name in names)
-    lines = fig07.settings(Book().scale_of(fig07.NAME, data="cub200"), "cub200", None)
-    told = fig07_repeats.section(Book(), lines, birds, names)
-    again = re.search(r"([\d.]+) in the mean\. By", told).group(1)
-    both = [re.search(rf"`{name}` ([\d.]+)", told).group(1) for name in names]
-    return [
-        f"students of 25 images a class was {paper['pearson']:.2f}, with {paper['regret']:.1f} points lost at the "
-        f"first place; among teachers of one architecture {first:.2f} and {second:.2f}.",
-        f"found on these very teachers ({ours['pearson']:.2f}, level with LEEP)",
-        f"`bridge` has {one}, LEEP {two} and `sinkhorn` {three}: level; two trainings of the same students agree by no "
-        f"more than {again}. Against the mean of two trainings they have {both[0]}, {both[1]} and "
-        f"{both[2]}.",
-    ]
-
-
-def limits() -> list[str]:
-    return [
-        f"gained {100 * (mean(CHARACTERS['`sinkhorn`']) - mean(CHARACTERS['`none`'])):.1f} points on rendered",
-        f"lost {lost_on_digits()} on small handwritten digits",
-        f"{gained(None, 'sinkhorn', 0.8)} points at 80 %, {gained(None, 'sinkhorn', 0.6)} at 60 %, "
-        f"{gained(None, 'sinkhorn', 0.4)} at 40 %, {gained(None, 'sinkhorn', 0.2)} at 20 % and "
-        f"{gained(None, 'sinkhorn', 0.0)} with none. The paper has {min(map(in_the_paper, OTHERS[:-1])):.1f} to "
-        f"{max(map(in_the_paper, OTHERS[:-1])):.1f} down to 20 %. Its own settings gained "
-        f"{of(7, 'paper', None, OTHERS[:-1])} there in the search",
-        f"{reached('finetune', 1.0)}, {reached('finetune', 0.6)} and {reached('finetune', 0.0)} % where the best "
-        f"student from a teacher reached {best_students()}",
-    ]  # fmt: skip
-
-
-def best_students() -> str:
-    first, second, third = (
-        reached(method, overlap, PATIENT_FEW)
-        for method, overlap in (("sinkhorn+probe", 1.0), ("sinkhorn+probe", 0.6), ("probe-kd", 0.0))
-    )
-    return f"{first}, {second} and {third} %"
 
 
 CHOOSING = (of_the_table, the_test_set, the_cost, the_search, digits_and_characters, the_probe, settings, recipe,

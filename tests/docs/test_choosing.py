@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from preceptor.models import build
-from tests.docs.claims import (
-    CHOOSING,
+from tests.docs.claims import CHOOSING
+from tests.docs.claims_of_use import (
     how_many_are_few,
     limits,
     photographs,
