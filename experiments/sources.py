@@ -129,6 +129,8 @@ def load(name: str, root: Path, device: str) -> Source:
 
 
 def _cifar(name: str, path: Path, kind: Kind, device: str) -> Source:
+    if not path.exists():
+        raise SystemExit(f"{path} is not there; --data names the folder that holds it")
     arrays = np.load(path)
     train, test = (
         Images(

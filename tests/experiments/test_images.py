@@ -133,3 +133,8 @@ def test_halves_share_classes_and_test_images_and_no_training_image():
     images = [{image.numpy().tobytes() for image in part.train.pixels} for part in (first, second, whole)]
     assert not images[0] & images[1]
     assert images[0] | images[1] == images[2]
+
+
+def test_a_folder_without_the_data_is_told_in_a_sentence(tmp_path):
+    with pytest.raises(SystemExit, match=r"cifar100\.npz is not there; --data names the folder"):
+        sources.load("cifar100", tmp_path, "cpu")
