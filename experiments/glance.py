@@ -1,9 +1,9 @@
-"""The gains of Fig. 5 and of few labels in one small table, for readers who choose a method."""
+"""The gains of Fig. 5, of few labels and of unseen images in one small table, for readers who choose a method."""
 
 from __future__ import annotations
 
 from experiments.book import SEEDS, Book, Sample, chooser, table
-from experiments.items import few, fig05
+from experiments.items import few, fig05, seen
 from experiments.jobs import Job
 from experiments.schedule import PATIENT, PLAIN
 
@@ -33,6 +33,10 @@ def gains_table(book: Book) -> str:
     settings = {f"{scale.kind(DATA).per_class} images a class": [
         [job for seed in scale.seeds for job in fig05.setting(scale, DATA, student, task, seed)] for task in tasks
     ]}  # fmt: skip
+    halves = chooser(seen.jobs(scale))
+    for data, way in seen.WAYS.items():
+        named = f"{scale.kind(data).per_class} images a class, {way} by the teacher"
+        settings[named] = [halves(data=data, task=task) for task in tasks]
     for recipe in (PLAIN, PATIENT):
         named = f"{COUNT} images a class" + ("" if recipe == PLAIN else f", `{recipe}`")
         settings[named] = [

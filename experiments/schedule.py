@@ -8,9 +8,9 @@ from dataclasses import dataclass
 BATCHES = (256, 128, 64)
 STEPS_AN_EPOCH = 39  # 10,000 images in batches of 256
 MIN_STEPS = 4000
-PLAIN, PATIENT = "plain", "patient"  # recipes
-MIXUP = {PLAIN: 0.0, PATIENT: 1.0}  # alpha of the Beta distribution
-PATIENCE = 3  # times the steps of the plain recipe
+PLAIN, PATIENT, MIXED = "plain", "patient", "mixed"  # recipes
+MIXUP = {PLAIN: 0.0, PATIENT: 1.0, MIXED: 1.0}  # alpha of the Beta distribution
+PATIENCE = 3  # times the steps of the plain recipe that the patient one takes
 CIFAR_MILESTONES, CUB_MILESTONES = (0.25, 0.5, 0.75), (0.75, 0.85, 0.9)  # Sec. 6.1.2, as shares of the epochs
 
 

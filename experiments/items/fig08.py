@@ -79,7 +79,7 @@ def section(book: Book, folder: Path) -> str:
         f"{min(PAPER_KL)} to {max(PAPER_KL)}, larger where the gap between the tasks is.",
         FINDINGS,
     ]
-    for data in fig07.ARCHS:
+    for data in fig07.OWN:
         rows = book.rows(NAME, data=data)
         if not rows:
             parts.append(f"{data}: *{NOT_RUN}*")

@@ -29,6 +29,7 @@ from tests.docs.kept import (
     DOMAINS,
     EVERY_FEW,
     FEW,
+    HALVES,
     IGNORANT,
     LETTERS,
     LIMITS,
@@ -39,6 +40,7 @@ from tests.docs.kept import (
     PROBED,
     SEARCH,
     SHORT,
+    SMOOTH,
     TEST_SET,
     WEAK,
     WHEN,
@@ -94,7 +96,7 @@ def test_no_number_is_stated_without_a_claim(
 
 def test_single_statements() -> None:
     assert sum(gain < 0 for gain in gains("paper")) == 2
-    assert len(gains(WEAK) + gains(WEAK, rows=LONG)) == 17
+    assert len(gains(WEAK) + gains(WEAK, rows=[*LONG, *SMOOTH])) == 21
     assert f"{mean(gains('rkd')):.0f}" == "-11"
     assert max(gains("rkd")) < -8
     assert round(mean(gains("rkd", 25, rows=FEW))) == -5
@@ -139,7 +141,7 @@ def test_the_test_set_is_what_the_page_calls_it() -> None:
             (200, "wrn-40-2", None)
         }
     assert {(row["epochs"], row["per_class"], row["split"], row["teacher"]) for row in EVERY_FEW} == {
-        (200, count, "test", "wrn-40-2") for count in (10, 25, 50)
+        (200, count, "test", "wrn-40-2") for count in (10, 25, 50, 100)
     }, "few labels have been run with other numbers of images: tell of them"
 
 
@@ -286,6 +288,21 @@ def test_the_gain_of_the_probe_falls_with_the_overlap_where_images_are_new_and_d
     assert gain(0.6, "seen") < min(gain(1.0, "seen"), gain(0.4, "seen"))
 
 
+def test_new_images_are_worth_what_the_pages_say() -> None:
+    def gain(method: str, overlap: float, half: str) -> float:
+        return mean(
+            gains(method, None, overlap, rows=[row for row in HALVES if row["data"] == f"cifar100-{half}"])
+        )
+
+    for method in ("sinkhorn", "probe-kd", "sinkhorn+probe"):
+        new = [gain(method, overlap, "second") for overlap in (1.0, 0.6, 0.0)]
+        assert new == sorted(new, reverse=True)
+        assert new[-1] > 0
+        assert all(new[place] > gain(method, overlap, "first") for place, overlap in enumerate((1.0, 0.6)))
+        assert method == "sinkhorn" or new[1] > gain("sinkhorn", 0.6, "second")
+    assert {row["overlap"] for row in HALVES} == {1.0, 0.6, 0.0}, "other overlaps have been run: tell of them"
+
+
 def test_the_defaults_are_those_of_the_page() -> None:
     from inspect import signature
 
@@ -311,5 +328,5 @@ def test_the_defaults_are_those_of_the_page() -> None:
 def test_the_search_is_what_the_page_calls_it() -> None:
     assert {row["data"] for row in SEARCH} == {"cifar100"}
     assert {row["teacher"] for row in SEARCH} == {"wrn-40-2"}
-    assert {row["seed"] for row in SEARCH} == {0, 1, 2, 3}
+    assert {row["seed"] for row in SEARCH} == {0, 1, 2, 3, 4}
     assert {(row["per_class"], row["epochs"]) for row in SEARCH} == {(None, 60), (None, 200), (25, 200)}

@@ -45,6 +45,15 @@ def reached(variant: str, recipe: str | None) -> list[float]:
         ("with `sinkhorn+probe`", "25 images a class, `patient`, `sinkhorn+probe`"),
         ("with `probe-kd`", "25 images a class, `patient`, `probe-kd`"),
         ("500 images a class", "500 images a class, `sinkhorn`"),
+        ("250 images a class, seen", "250 images a class, seen by the teacher, `sinkhorn`"),
+        (
+            "250 images a class, new to the teacher, with `sinkhorn` ",
+            "250 images a class, not seen by the teacher, `sinkhorn`",
+        ),
+        (
+            "250 images a class, new to the teacher, with `sinkhorn+probe`",
+            "250 images a class, not seen by the teacher, `sinkhorn+probe`",
+        ),
     ],
 )
 def test_gains(mine: str, theirs: str) -> None:

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 from experiments.assessments import repeatability
-from experiments.bars import MISSED, REACHED, UNKNOWN, assessment, few_labels, overlaps
+from experiments.bars import MISSED, REACHED, UNKNOWN, assessment, few_labels, new_images, overlaps
 from experiments.book import Book, Sample, table
 from experiments.glance import gains_table
 from experiments.items import ITEMS, few, fig05, fig06, fig07, fig07_repeats, fig10, seen, tab08
@@ -51,6 +51,30 @@ def figure_five(gain, seeds=(0, 1, 2)):
 def test_the_bar_of_figure_five(tmp_path, gain, seeds, verdicts):
     write(tmp_path, "fig05", figure_five(gain, seeds))
     assert tuple(bar.verdict for bar in overlaps(Book(tmp_path))) == verdicts
+
+
+@pytest.mark.parametrize(
+    ("gain", "verdict"),
+    [
+        (lambda task, seed: 0.02 + 0.001 * seed, REACHED),
+        (lambda task, seed: 0.01 + 0.001 * seed, MISSED),  # in the mean
+        (lambda task, seed: 0.03 * seed if task == 5 else 0.03, MISSED),  # 1.7 standard errors
+        (lambda task, seed: None if (task, seed) == (5, 2) else 0.03, UNKNOWN),
+    ],
+)
+def test_the_bar_of_new_images_does_not_look_at_seen_ones(tmp_path, gain, verdict):
+    def accuracy(job):
+        found = gain(job.task, job.seed) if job.data == seen.UNSEEN else -0.1
+        return None if found is None else 0.6 + 0.001 * job.seed + (found if job.method == "sinkhorn" else 0)
+
+    write(
+        tmp_path, "seen", [(job, value) for job in seen.jobs(PAPER) if (value := accuracy(job)) is not None]
+    )
+    (bar,) = new_images(Book(tmp_path))
+    assert bar.verdict == verdict
+    assert bar.detail.endswith(
+        "with as many that it has seen 100%: -10.00 ± 0.00 (3), 60%: -10.00 ± 0.00 (3)"
+    )
 
 
 def test_the_bar_of_figure_five_says_where_three_seeds_are_enough(tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from experiments.book import Book
@@ -63,6 +65,17 @@ def test_the_compact_file_holds_teachers_and_ground_truth(folder):
     assert all(row["teacher_weights"] for row in scores)
     samples = {row["per_class"]: row["samples"] for row in scores if row["data"] == "cifar100"}
     assert samples[few] < samples[None]
+
+
+def test_teachers_are_assessed_on_images_that_they_have_not_seen_too(folder):
+    rows = results.read(folder / "results" / "fig07.jsonl")
+    assert {row["teacher_data"] for row in rows if row["data"] == fig07.NEW} == {"cifar100-first"}
+    held = np.load(folder / "work" / f"fig07-{fig07.NEW}.npz")
+    own = np.load(folder / "work" / "fig07-cifar100.npz")
+    assert not set(json.loads(str(held["story"]))["weights"]) & set(json.loads(str(own["story"]))["weights"])
+    scores = results.read(folder / "results" / "fig07-scores.jsonl")
+    few = SMOKE.count(fig07.NEW, fig07.FEW[fig07.NEW])
+    assert {row["per_class"] for row in scores if row["data"] == fig07.NEW} == {few}
 
 
 def test_toy_numbers_do_not_go_where_the_real_ones_are(tmp_path):
