@@ -262,12 +262,12 @@ def test_a_run_goes_on_from_another_folder(zoo, tmp_path, monkeypatch):
     assert config["teacher"]["from"] == f"{zoo.url}/same"
 
 
-def test_where_labels_are_many_nothing_is_trained_twice(zoo, tmp_path):
+def test_where_labels_are_many_both_methods_are_tried_and_nothing_is_trained_twice(zoo, tmp_path):
     task = blobs("abcd", seed=7, per_class=100)
     result = run(
         zoo, task, student="mlp-8", out=tmp_path / "r", report=False, recipe="quick", epochs=1, device="cpu"
     )
-    assert [trial.method for trial in result.trials] == ["none", "sinkhorn"]
+    assert [trial.method for trial in result.trials] == ["none", "sinkhorn", "sinkhorn+probe"]
     assert not (tmp_path / "r" / "all-labels").exists()
 
 

@@ -37,13 +37,12 @@ def test_a_single_unlabelled_sample_that_judges_is_told_in_the_singular():
 
 
 @pytest.mark.parametrize(
-    ("method", "few", "options", "expected"),
-    [(None, True, {}, ("sinkhorn", "sinkhorn+probe")), (None, False, {}, ("sinkhorn",)),
-     (None, True, {"lr": 0.1}, ("sinkhorn", "sinkhorn+probe")), (None, True, {"weight": 3.0}, ("sinkhorn",)),
-     ("kd", True, {}, ("kd",)), (["rkd", "kd", "rkd"], False, {}, ("rkd", "kd"))],
+    ("method", "options", "expected"),
+    [(None, {}, ("sinkhorn", "sinkhorn+probe")), (None, {"lr": 0.1}, ("sinkhorn", "sinkhorn+probe")),
+     (None, {"weight": 3.0}, ("sinkhorn",)), ("kd", {}, ("kd",)), (["rkd", "kd", "rkd"], {}, ("rkd", "kd"))],
 )  # fmt: skip
-def test_two_methods_are_tried_where_labels_are_few_and_nothing_is_asked_for(method, few, options, expected):
-    said, chosen = choose_methods(method, few, options)
+def test_two_methods_are_tried_where_nothing_is_asked_for(method, options, expected):
+    said, chosen = choose_methods(method, options)
     assert chosen == expected
     assert bool(said) == (method is None and len(expected) == 2)
 

@@ -33,8 +33,8 @@ def run(
     method: Annotated[
         list[str] | None,
         typer.Option(
-            help="How to distil; if repeated, validation data choose. [default: sinkhorn; under 100 images a class "
-            "sinkhorn+probe too]"
+            help="How to distil; if repeated, validation data choose. [default: sinkhorn and sinkhorn+probe; with an "
+            "option of a method sinkhorn alone]"
         ),
     ] = None,
     metric: Annotated[

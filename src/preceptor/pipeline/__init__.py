@@ -68,8 +68,8 @@ def run(
         task: The data.
         student: An architecture's name.
         out: Folder for the ranking, a run folder for each trial, the kept student and the report.
-        method: How to distil: one method or several, of which validation data choose; by default `sinkhorn`, and where
-            there are fewer than 100 training images a class and no option of a method is given, `sinkhorn+probe` too.
+        method: How to distil: one method or several, of which validation data choose; by default `sinkhorn` and
+            `sinkhorn+probe`, with an option of a method `sinkhorn` alone.
         metrics: Metrics of the ranking; the first decides.
         top: How many of the best teachers to try.
         recipe: How to train: a name of `RECIPES` or a `Recipe`; by default "patient" where there are fewer than 100

@@ -67,7 +67,7 @@ class Plan:
         )
         told, recipe = choose_recipe(recipe, task, options)
         few = few_labels(task)
-        both, methods = choose_methods(method, few, options)
+        both, methods = choose_methods(method, options)
         ways = [Way.of(name, recipe, options, shared["student"], task) for name in methods]
         extra, known = (None, []) if unlabelled is None else further_samples(unlabelled, ways, task, held)
         squares = cut_to_squares(task.train, task.kind, ways[0].settings.recipe.image_size)

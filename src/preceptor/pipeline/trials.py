@@ -22,8 +22,8 @@ from preceptor.wording import counted
 FEW = 100  # images a class
 PLAIN = "plain"
 SHORT, PATIENT = "small", "patient"  # recipes
-# With few labels the first is the better one where the teacher knows the student's classes, the second where it does
-# not (docs/choosing.md); with many, the first.
+# The first is rather the better one where the teacher knows the student's classes, the second where it does not; with
+# many labels neither can be foretold (docs/choosing.md).
 METHODS_TRIED = ("sinkhorn", "sinkhorn+probe")
 
 
@@ -94,7 +94,7 @@ class Way:
 
 
 def few_labels(task: Task) -> bool:
-    """Whether patience, a second method and a second training are worth their time."""
+    """Whether patience and a second training are worth their time."""
     return _each(task) < FEW
 
 
@@ -117,16 +117,16 @@ def choose_recipe(recipe: Any, task: Task, options: Mapping[str, Any]) -> tuple[
 
 
 def choose_methods(
-    method: str | Sequence[str] | None, few: bool, options: Mapping[str, Any]
+    method: str | Sequence[str] | None, options: Mapping[str, Any]
 ) -> tuple[list[str], tuple[str, ...]]:
-    """The methods as asked for, or two where labels are `few` and no option belongs to one of them; and what to say."""
+    """The methods as asked for, or two where no option belongs to one of them; and what to say."""
     if isinstance(method, str):
         return [], (method,)
     if method is not None:
         if not method:
             raise PreceptorError("no method came; name one or more, or leave it out")
         return [], tuple(dict.fromkeys(method))
-    if not few or options.keys() - RECIPE_FIELDS:
+    if options.keys() - RECIPE_FIELDS:
         return [], METHODS_TRIED[:1]
     return [f"{' and '.join(METHODS_TRIED)} are both tried; method (--method) names one"], METHODS_TRIED
 
