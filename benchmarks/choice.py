@@ -53,7 +53,9 @@ def table(result: dict[str, Any]) -> str:
     lines = {}
     for teacher, count in sorted({(row["teacher"], row["count"]) for row in rows}):
         some = [row["accuracies"] for row in rows if (row["teacher"], row["count"]) == (teacher, count)]
-        lines[f"{teacher}, {count}"] = [[found[column] for found in some if column in found] for column in COLUMNS]
+        lines[f"{teacher}, {count}"] = [
+            [found[column] for found in some if column in found] for column in COLUMNS
+        ]
     shown = accuracy_table(("teacher, images a class", *COLUMNS), lines, rows)
     return f"{shown} The first four columns have seen 80 % of the labels; the rest chose."
 

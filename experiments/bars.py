@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from statistics import fmean
 
 from scipy.stats import t as student
 
@@ -37,18 +38,21 @@ def at_least(value: float, limit: float) -> bool | None:
     return None if math.isnan(value) else value >= limit
 
 
-def _gain(book: Book, task: int) -> Sample:
-    scale = book.scale_of(fig05.NAME)
-    choose = chooser(
-        [job for seed in scale.seeds for job in fig05.setting(scale, "cifar100", "wrn-16-1", task, seed)]
-    )
-    return book.gains(choose(name="sinkhorn"), choose(name="none"))
+def gains_by_overlap(book: Book) -> dict[float, Sample]:
+    """What `sinkhorn` gained in Fig. 5, WRN-16-1."""
+    scale, kind = book.scale_of(fig05.NAME), book.scale.kind("cifar100")
+    gains = {}
+    for task in range(kind.tasks):
+        choose = chooser(
+            [job for seed in scale.seeds for job in fig05.setting(scale, "cifar100", "wrn-16-1", task, seed)]
+        )
+        gains[round(kind.overlap(0, task), 6)] = book.gains(choose(name="sinkhorn"), choose(name="none"))
+    return gains
 
 
 def overlaps(book: Book) -> list[Bar]:
     """Fig. 5, WRN-16-1: a gain at every overlap, and on average the paper's."""
-    kind = book.scale.kind("cifar100")
-    gains = {round(kind.overlap(0, task), 6): _gain(book, task) for task in range(kind.tasks)}
+    gains = gains_by_overlap(book)
     checks: list[bool | None] = []
     for share, gain in gains.items():
         if len(gain.values) < SEEDS:
@@ -59,7 +63,7 @@ def overlaps(book: Book) -> list[Bar]:
             checks.append(gain.mean >= 0)
     shown = _listed(gains)
     sure = ", ".join(f"{share:.0%}" for share, gain in gains.items() if _sure(gain)) or "none"
-    mean, paper = _mean(gains), _paper_mean()
+    mean, paper = mean_gain(gains.values()), _paper_mean()
     claim = "`sinkhorn` above `none` (WRN-16-1) by over two standard errors at 100 to 40 %, not below at 20 and 0 %"
     return [
         Bar(claim, judge(checks), f"gain in points ± standard error (seeds): {shown or '–'}; so few seeds are a weak "
@@ -86,11 +90,11 @@ def new_images(book: Book) -> list[Bar]:
     gains, paper = gains_of(seen.UNSEEN), _paper_mean()
     whole = all(len(gain.values) >= SEEDS for gain in gains.values())
     checks = [gain.mean > 2 * gain.error if len(gain.values) >= SEEDS else None for gain in gains.values()]
-    mean = f"; mean {_mean(gains):+.2f}" if whole else ""
+    mean = f"; mean {mean_gain(gains.values()):+.2f}" if whole else ""
     return [
         Bar("with images that are new to the teacher (250 a class) `sinkhorn` above `none` by over two standard errors "
             f"at 100, 60 and 0 %, and in the mean at least {paper:+.1f}",
-            judge([*checks, at_least(_mean(gains), paper) if whole else None]),
+            judge([*checks, at_least(mean_gain(gains.values()), paper) if whole else None]),
             f"{_listed(gains) or '–'}{mean}; with as many that it has seen {_listed(gains_of(seen.SEEN)) or '–'}"),
     ]  # fmt: skip
 
@@ -101,19 +105,14 @@ def _listed(gains: Mapping[float, Sample]) -> str:
     return ", ".join(f"{share:.0%}: {gain.gain()} ({len(gain.values)})" for share, gain in known.items())
 
 
-def _mean(gains: Mapping[float, Sample]) -> float:
+def mean_gain(gains: Collection[Sample]) -> float:
     """Over overlaps, in points."""
-    return 100 * sum(gain.mean for gain in gains.values()) / len(gains)
+    return 100 * sum(gain.mean for gain in gains) / len(gains)
 
 
 def _paper_mean() -> float:
     """What the paper's smallest students of CIFAR-100 gained, over its overlaps."""
-    shares = fig05.PAPER["cifar100"]
-    taught, alone = (
-        sum(fig05.said("cifar100", "wrn-16-1", share, method) for share in shares)
-        for method in ("sinkhorn", "none")
-    )
-    return (taught - alone) / len(shares)
+    return fmean(fig05.paper_gains("cifar100", "wrn-16-1").values())
 
 
 def _sure(gain: Sample) -> bool:

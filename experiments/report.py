@@ -15,6 +15,7 @@ from experiments.book import NOT_RUN, Book, table
 from experiments.glance import gains_table
 from experiments.items import ITEMS
 from experiments.jobs import PAPER, SMOKE
+from experiments.summary import in_short
 
 ORDER = ("tab02", "fig03", "fig05", "seen", "few", "search", "tab04", "tab05", "tab06", "tab07", "tab08", "tab09",
          "tab10", "fig06", "fig07", "fig08", "fig09", "tab13", "fig10")  # fmt: skip
@@ -49,7 +50,10 @@ def page(book: Book, folder: Path) -> str:
         else:
             parts += [f"## {title}", command, text]
     listed = "; experiments without any are listed [at the end](#not-run-yet)" if missing else ""
-    head = [HEAD.format(not_run=NOT_RUN, listed=listed).strip(), "## Bars", BARS, _bars(book)]
+    head = [HEAD.format(not_run=NOT_RUN, listed=listed).strip()]
+    if told := in_short(book):
+        head += ["## In short", told]
+    head += ["## Bars", BARS, _bars(book)]
     head += list(
         filter(None, ["## Where the numbers come from", TRAINER, _origin(book), _trained_again(book)])
     )

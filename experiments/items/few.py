@@ -129,11 +129,6 @@ def _draw(book: Book, scale: Scale, choose, data: str, counts: list, folder: Pat
                 axis.errorbar([c for c, _ in points], [100 * g.mean for _, g in points], errors, label=name,
                               color=colour, marker=marker, markersize=4, linewidth=1.2, capsize=2)  # fmt: skip
         axis.axhline(0, color="black", linewidth=0.8)
-        axis.set_xscale("log")
-        ticks = [count or scale.kind(data).per_class for count in counts]
-        axis.set_xticks(ticks, [str(tick) for tick in ticks])
-        axis.set_xlim(0.8 * ticks[0], 1.25 * ticks[-1])
-        axis.minorticks_off()
         axis.set_title(f"{fig05.overlap_of(scale, data, task):.0%} of classes shared", fontsize=10)
         plain_axes(
             axis, "labelled images a class", "gain over the student alone, points" if task == 0 else ""
@@ -141,5 +136,11 @@ def _draw(book: Book, scale: Scale, choose, data: str, counts: list, folder: Pat
     if len(drawn) < 2:  # one count makes no line
         plt.close(figure)
         return ""
+    ticks = [count or scale.kind(data).per_class for count in counts if count in drawn]
+    for axis in axes:
+        axis.set_xscale("log")
+        axis.set_xticks(ticks, [str(tick) for tick in ticks])
+        axis.set_xlim(0.8 * ticks[0], 1.25 * ticks[-1])
+        axis.minorticks_off()
     one_legend(axes)
     return save_figure(figure, folder, f"few-{data}" if recipe == PLAIN else f"few-{data}-{recipe}")

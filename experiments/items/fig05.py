@@ -96,6 +96,13 @@ def said(data: str, student: str, overlap: float, method: str) -> float | None:
     return None if row is None else row[PAPER_ORDER[data].index(student)]
 
 
+def paper_gains(data: str, student: str) -> dict[float, float]:
+    """Points that `sinkhorn` gained in the paper, by overlap."""
+    found = PAPER[data].items()
+    place = PAPER_ORDER[data].index(student)
+    return {share: row["sinkhorn"][place] - row["none"][place] for share, row in found}
+
+
 def jobs(scale: Scale) -> list[Job]:
     """Students, seeds and tasks from the most wanted on."""
     found = [

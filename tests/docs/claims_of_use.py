@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from statistics import mean, stdev
 from typing import Any
 
@@ -11,13 +12,18 @@ from experiments.book import Book
 from experiments.items import fig05, fig07, fig07_repeats
 
 from tests.docs.kept import (
+    AS_TODAY,
+    BIRDS_FEW,
     CHARACTERS,
     DEMO,
     DIGITS,
+    HALVES,
     IGNORANT,
     OTHERS,
     PATIENT,
     PATIENT_FEW,
+    PATIENT_MORE,
+    PATIENT_TEN,
     at_each_overlap,
     by_newness,
     by_share,
@@ -187,51 +193,97 @@ def photographs() -> list[str]:
     ]  # fmt: skip
 
 
+ZOO = json.loads((ROOT / "results/benchmarks/assessment.json").read_text(encoding="utf-8"))  # of characters
+
+
+def lost(metric: str, way: str = "sinkhorn") -> float:
+    """Points between the best teacher of characters and the metric's first, mean over tasks."""
+    truth, scores = ZOO["accuracies"][way], ZOO["scores"][metric]
+    places = {task: max(range(13), key=found.__getitem__) for task, found in scores.items()}
+    if metric == "sinkhorn":
+        assert {ZOO["teachers"][place] for place in places.values()} == {"letters-one-epoch"}
+    return mean(100 * (max(truth[task]) - truth[task][place]) for task, place in places.items())
+
+
+def blind(by_task: Iterable[list[float]]) -> float:
+    """The same for a teacher drawn blindly, from what students of each reached."""
+    return mean(100 * (max(found) - mean(found)) for found in by_task)
+
+
+def assessed(data: str, per_class: int | None) -> list[dict[str, Any]]:
+    return fig07.merged(Book().rows(fig07.SCORES, data=data, per_class=per_class))
+
+
+def students(rows: list[dict[str, Any]]) -> list[list[float]]:
+    """Accuracies, task by task."""
+    return [
+        [row["accuracy"] for row in rows if row["task"] == task] for task in {row["task"] for row in rows}
+    ]
+
+
 def the_ranking() -> list[str]:
-    rows = fig07.merged(Book().rows(fig07.SCORES, data="cifar100", per_class=25))
-    zoo = json.loads((ROOT / "results/benchmarks/assessment.json").read_text(encoding="utf-8"))
-
-    def lost(metric: str, way: str = "sinkhorn") -> float:
-        truth, scores = zoo["accuracies"][way], zoo["scores"][metric]
-        places = {task: max(range(13), key=found.__getitem__) for task, found in scores.items()}
-        if metric == "sinkhorn":
-            assert {zoo["teachers"][place] for place in places.values()} == {"letters-one-epoch"}
-        return mean(100 * (max(truth[task]) - truth[task][place]) for task, place in places.items())
-
-    def blind(way: str = "sinkhorn") -> float:
-        return mean(100 * (max(found) - mean(found)) for found in zoo["accuracies"][way].values())
-
+    rows, birds = assessed("cifar100", 25), assessed("cub200", None)
     patient = "sinkhorn+probe"
     first, second, *rivals = (
         fig07.quality(rows, metric)["regret"] for metric in ("bridge", "sinkhorn", "leep", "nce")
     )
-    by_task = [[row["accuracy"] for row in rows if row["task"] == task] for task in range(6)]
-    unseen = mean(100 * (max(found) - mean(found)) for found in by_task)
     assert {f"{rival:.2f}" for rival in rivals} == {f"{first:.2f}"}
-    birds = fig07.merged(Book().rows(fig07.SCORES, data="cub200", per_class=None))
     on_birds = {f"{fig07.quality(birds, name)['regret']:.1f}" for name in ("bridge", "leep", "sinkhorn")}
     assert len(on_birds) == 1
-    students = [[row["accuracy"] for row in birds if row["task"] == task] for task in range(5)]
-    drawn = mean(100 * (max(found) - mean(found)) for found in students)
-    assert (len(rows), len(zoo["accuracies"]["sinkhorn"])) == (72, 5)
+    assert (len(rows), len(birds), len(ZOO["accuracies"]["sinkhorn"])) == (72, 50, 5)
+    drawn = {way: blind(found.values()) for way, found in ZOO["accuracies"].items()}
     return [
         f"`bridge`, lost {lost('bridge'):.2f} points on average against the best of thirteen teachers of characters, "
-        f"where a blind choice loses {blind():.1f} and the paper's own metric {lost('sinkhorn'):.1f}; for students of "
-        f"`sinkhorn+probe` by the patient recipe {lost('bridge', patient):.1f}, {blind(patient):.1f} and "
+        f"where a blind choice loses {drawn['sinkhorn']:.1f} and the paper's own metric {lost('sinkhorn'):.1f}; for "
+        f"students of `sinkhorn+probe` by the patient recipe {lost('bridge', patient):.1f}, {drawn[patient]:.1f} and "
         f"{lost('sinkhorn', patient):.1f}",
-        f"on which it was found it lost {first:.2f}, as LEEP and NCE did, where a blind choice loses {unseen:.1f} and "
-        f"the paper's metric {second:.1f}.",
+        f"on which it was found it lost {first:.2f}, as LEEP and NCE did, where a blind choice loses "
+        f"{blind(students(rows)):.1f} and the paper's metric {second:.1f}.",
         f"Among the ten teachers of birds (all images, one training) it lost {on_birds.pop()}, as LEEP and the paper's "
-        f"metric did, and a blind choice {drawn:.1f}:",
+        f"metric did, and a blind choice {blind(students(birds)):.1f}:",
+    ]  # fmt: skip
+
+
+def in_short() -> list[str]:
+    """The table at the top of docs/when-it-helps.md, in whole points."""
+
+    def span(found: list[float]) -> str:
+        return f"{min(found):.0f} to {max(found):.0f}"
+
+    few = [
+        mean(gains("sinkhorn+probe", count, overlap, rows=rows))
+        for count, rows in ((10, PATIENT_TEN), (25, PATIENT_FEW), (50, PATIENT_MORE))
+        for overlap in (1.0, 0.6, 0.0)
+    ]
+    few += [mean(gains("sinkhorn+probe", 10, overlap, rows=BIRDS_FEW)) for overlap in (1.0, 0.5, 0.0)]
+    new = [row for row in HALVES if row["data"] == "cifar100-second"]
+    unseen = [
+        mean(gains(method, None, overlap, rows=new))
+        for method in ("sinkhorn", "sinkhorn+probe")
+        for overlap in (1.0, 0.6, 0.0)
+    ]
+    paper = [mean(gains("sinkhorn", None, overlap, rows=AS_TODAY)) for overlap in (1.0, *OTHERS)]
+    better = [
+        float(reached("finetune", overlap)) - float(reached(method, overlap, PATIENT_FEW))
+        for method, overlap in BEST_STUDENTS
+    ]
+    rows, birds = assessed("cifar100", 25), assessed("cub200", None)
+    first = [lost("bridge"), *(fig07.quality(some, "bridge")["regret"] for some in (rows, birds))]
+    drawn = [
+        blind(found) for found in (ZOO["accuracies"]["sinkhorn"].values(), students(rows), students(birds))
+    ]
+    return [
+        f"| {span(few)} on CIFAR-100 and birds,",
+        f"| {span(unseen)} on CIFAR-100, more the more classes it shares |",
+        f"| {span(paper)} on CIFAR-100 |",
+        f"| {span(better)} more than the best student |",
+        f"| the first place loses {span(first)} against the best, a blind choice {span(drawn)} |",
     ]  # fmt: skip
 
 
 def the_metrics() -> list[str]:
     """Of docs/metrics.md: how metrics did on CIFAR-100 and on birds."""
-    few, birds = (
-        fig07.merged(Book().rows(fig07.SCORES, data=data, per_class=per_class))
-        for data, per_class in (("cifar100", 25), ("cub200", None))
-    )
+    few, birds = assessed("cifar100", 25), assessed("cub200", None)
     paper, ours, rival = (fig07.quality(few, name) for name in ("sinkhorn", "bridge", "leep"))
     assert abs(ours["pearson"] - rival["pearson"]) < 0.01
     first, second = fig07.within(few, "sinkhorn").values()
@@ -265,9 +317,9 @@ def limits() -> list[str]:
     ]  # fmt: skip
 
 
+BEST_STUDENTS = (("sinkhorn+probe", 1.0), ("sinkhorn+probe", 0.6), ("probe-kd", 0.0))  # of 25 images a class
+
+
 def best_students() -> str:
-    first, second, third = (
-        reached(method, overlap, PATIENT_FEW)
-        for method, overlap in (("sinkhorn+probe", 1.0), ("sinkhorn+probe", 0.6), ("probe-kd", 0.0))
-    )
+    first, second, third = (reached(method, overlap, PATIENT_FEW) for method, overlap in BEST_STUDENTS)
     return f"{first}, {second} and {third} %"

@@ -13,6 +13,7 @@ from preceptor.models import build
 from tests.docs.claims import CHOOSING
 from tests.docs.claims_of_use import (
     how_many_are_few,
+    in_short,
     limits,
     photographs,
     seen_images,
@@ -57,6 +58,7 @@ from tests.docs.pages import ROOT
     ("page", "claims"),
     [
         *((PAGE, claims) for claims in CHOOSING),
+        (WHEN, in_short),
         (WHEN, when_it_helps),
         (WHEN, the_demonstration),
         (WHEN, how_many_are_few),

@@ -12,6 +12,7 @@ from experiments.items import ITEMS, few, fig05, fig06, fig07, fig07_repeats, fi
 from experiments.items.fig07_paper import PEARSON, TASKS
 from experiments.jobs import PAPER
 from experiments.schedule import PATIENT, PLAIN
+from experiments.summary import in_short
 
 from experiments import report, results
 from preceptor.metrics.quality import pearson
@@ -51,6 +52,17 @@ def figure_five(gain, seeds=(0, 1, 2)):
 def test_the_bar_of_figure_five(tmp_path, gain, seeds, verdicts):
     write(tmp_path, "fig05", figure_five(gain, seeds))
     assert tuple(bar.verdict for bar in overlaps(Book(tmp_path))) == verdicts
+
+
+def test_the_summary_says_what_was_run_with_two_seeds(tmp_path):
+    write(tmp_path, "fig05", figure_five(lambda task, seed: 0.01 + 0.002 * task + 0.001 * seed, seeds=(0, 2)))
+    told = in_short(Book(tmp_path))
+    assert "`sinkhorn` gained 1.1 to 2.1 points at the six overlaps of classes, 1.6 in the mean." in told
+    assert "The paper has 0.6 to 2.6, 1.7 in the mean." in told
+    assert told.count("**") == 2, "the other sentences have no rows"
+    (tmp_path / "one").mkdir()
+    write(tmp_path / "one", "fig05", figure_five(lambda task, seed: 0.01, seeds=(0,)))
+    assert in_short(Book(tmp_path / "one")) == ""
 
 
 @pytest.mark.parametrize(
