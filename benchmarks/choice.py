@@ -1,4 +1,4 @@
-"""What `preceptor run` does by itself: two methods of which held-out images choose, and with few labels all of them.
+"""What `preceptor run` does by itself: two methods of which held-out images choose, then all labels.
 
 Digits from 10, 20 and 160 noisy images each, as in `preceptor demo`, from a teacher of letters and from one of digits;
 test fonts that nobody has seen. Every number is a real `run` with nothing set. Writes the table of docs/choosing.md.
@@ -29,7 +29,7 @@ Cell = tuple[str, int, int]  # teacher, images a class, draw
 
 
 def outcome(cell: Cell, quick: bool) -> dict[str, float]:
-    """Test accuracies of one run's students; where labels are many, none is trained on all of them."""
+    """Test accuracies of one run's students."""
     name, count, draw = cell
     settings = Settings()
     with tempfile.TemporaryDirectory() as folder:
@@ -41,10 +41,8 @@ def outcome(cell: Cell, quick: bool) -> dict[str, float]:
             zoo, task, student=settings.arch, out=f"{folder}/run", seed=draw, device="cpu", report=False
         )
         scores = {trial.method: score_run(trial.path, task, "cpu").accuracy for trial in result.trials}
-    found = [*(scores[method] for method in ("none", *METHODS_TRIED)), scores[result.method]]
-    if result.config["refit"]:
-        found += [result.accuracy, result.baseline_accuracy]
-    return dict(zip(COLUMNS, found, strict=False))
+    found = (*(scores[method] for method in ("none", *METHODS_TRIED)), scores[result.method])
+    return dict(zip(COLUMNS, (*found, result.accuracy, result.baseline_accuracy), strict=True))
 
 
 def table(result: dict[str, Any]) -> str:
@@ -53,9 +51,7 @@ def table(result: dict[str, Any]) -> str:
     lines = {}
     for teacher, count in sorted({(row["teacher"], row["count"]) for row in rows}):
         some = [row["accuracies"] for row in rows if (row["teacher"], row["count"]) == (teacher, count)]
-        lines[f"{teacher}, {count}"] = [
-            [found[column] for found in some if column in found] for column in COLUMNS
-        ]
+        lines[f"{teacher}, {count}"] = [[found[column] for found in some] for column in COLUMNS]
     shown = accuracy_table(("teacher, images a class", *COLUMNS), lines, rows)
     return f"{shown} The first four columns have seen 80 % of the labels; the rest chose."
 

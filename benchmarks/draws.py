@@ -62,9 +62,7 @@ def teacher_of(name: str, quick: bool, **options: Any) -> Result:
 
 
 def percent(values: Sequence[float]) -> str:
-    """Mean of accuracies ± their standard deviation; nothing of none."""
-    if not values:
-        return ""
+    """Mean of accuracies ± their standard deviation."""
     spread = f" ± {100 * stdev(values):.1f}" if len(values) > 1 else ""
     return f"{100 * mean(values):.1f}{spread}"
 

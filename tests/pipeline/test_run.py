@@ -174,15 +174,13 @@ def test_a_harmful_teacher_is_left_aside_and_said_so(zoo, tmp_path):
     assert any("no teacher helped" in sentence for sentence in result.verdict)
 
 
-@pytest.mark.parametrize(("refit", "again"), [(None, True), (True, True), (False, False)])
-def test_with_few_labels_the_kept_student_learns_once_more_from_all_of_them(
-    zoo, tmp_path, refit, again, monkeypatch
-):
+@pytest.mark.parametrize(("asked", "again"), [({}, True), ({"refit": True}, True), ({"refit": False}, False)])
+def test_the_kept_student_learns_once_more_from_all_labels(zoo, tmp_path, asked, again, monkeypatch):
     for name in ("patient", "small"):
         monkeypatch.setitem(RECIPES, name, replace(RECIPES[name], epochs=4))
     task, said = blobs("abcd", seed=7), []
     quick = {"student": "mlp-8", "device": "cpu", "batch_size": 32, "method": "sinkhorn", "report": False}
-    result = run(zoo, task, out=tmp_path / "r", refit=refit, notify=said.append, **quick)
+    result = run(zoo, task, out=tmp_path / "r", notify=said.append, **asked, **quick)
     ends = {kept.path.name for kept in result.trials if kept.teacher in (None, result.teacher)}
     done = tmp_path / "r" / "all-labels"
     assert {path.name for path in done.iterdir()} == ends if again else not done.exists()
@@ -197,7 +195,7 @@ def test_with_few_labels_the_kept_student_learns_once_more_from_all_of_them(
     both = "training once more, on all labels: the kept student, and the plain one to compare with"
     assert (both in said) == (again and len(ends) > 1)
     assert result.config["refit"] == again
-    once_more = run(zoo, task, out=tmp_path / "r", refit=refit, resume=True, **quick)
+    once_more = run(zoo, task, out=tmp_path / "r", resume=True, **asked, **quick)
     assert (once_more.accuracy, once_more.verdict) == (result.accuracy, result.verdict)
 
 
@@ -262,13 +260,14 @@ def test_a_run_goes_on_from_another_folder(zoo, tmp_path, monkeypatch):
     assert config["teacher"]["from"] == f"{zoo.url}/same"
 
 
-def test_where_labels_are_many_both_methods_are_tried_and_nothing_is_trained_twice(zoo, tmp_path):
+def test_where_labels_are_many_both_methods_are_tried_by_the_short_recipe(zoo, tmp_path, monkeypatch):
+    monkeypatch.setitem(RECIPES, "small", replace(RECIPES["small"], epochs=1))
     task = blobs("abcd", seed=7, per_class=100)
-    result = run(
-        zoo, task, student="mlp-8", out=tmp_path / "r", report=False, recipe="quick", epochs=1, device="cpu"
-    )
+    result = run(zoo, task, student="mlp-8", out=tmp_path / "r", report=False, device="cpu")
     assert [trial.method for trial in result.trials] == ["none", "sinkhorn", "sinkhorn+probe"]
-    assert not (tmp_path / "r" / "all-labels").exists()
+    assert not (tmp_path / "r" / "plain-small").exists(), "the plain one is trained by one recipe"
+    configs = [json.loads(path.read_text()) for path in (tmp_path / "r" / "all-labels").glob("*/config.json")]
+    assert {(config["recipe"]["mixup"], config["data"]["train"]) for config in configs} == {(0.0, 400)}
 
 
 def factory() -> torch.nn.Module:

@@ -61,13 +61,7 @@ def run(
     validation: Annotated[
         float, typer.Option(help="Share of each training class that decides between teachers.")
     ] = 0.2,
-    refit: Annotated[
-        bool | None,
-        typer.Option(
-            "--refit/--no-refit",
-            help="Train the kept student once more, on all labels. [default: yes under 100 images a class]",
-        ),
-    ] = None,
+    refit: Annotated[bool, typer.Option(help="Train the kept student once more, on all labels.")] = True,
     seed: Annotated[
         int, typer.Option(min=0, help="Of held-out data, weights, data order and augmentation.")
     ] = 0,

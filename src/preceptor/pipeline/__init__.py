@@ -45,7 +45,7 @@ def run(
     top: int = 1,
     recipe: Any = None,
     validation: float = VALIDATION,
-    refit: bool | None = None,
+    refit: bool = True,
     seed: int = 0,
     device: str = "auto",
     resume: bool = False,
@@ -76,9 +76,8 @@ def run(
             training images a class and `options` say nothing of epochs or mixing, "small" otherwise. Beside a patient
             plain student a short one is trained, and the better counts: teachers must not gain by spoiling it.
         validation: The share of each training class that is held out; of a class with a single sample, none.
-        refit: Train the kept student and the plain one once more, on all labels, when the choice is made; by default
-            where there are fewer than 100 training images a class. With patience they then train for as many epochs
-            as their best weights had, on all labels, without stopping early.
+        refit: Train the kept student and the plain one once more, on all labels, when the choice is made. With
+            patience they then train for as many epochs as their best weights had, without stopping early.
         seed: Decides the held-out part, weights, data order and augmentation.
         device: "auto", "cpu", "cuda", …
         resume: Go on with an interrupted run in `out`.

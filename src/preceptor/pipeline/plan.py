@@ -16,7 +16,6 @@ from preceptor.pipeline.trials import (
     Way,
     choose_methods,
     choose_recipe,
-    few_labels,
     further_samples,
     in_order,
     plain_attempts,
@@ -46,7 +45,7 @@ class Plan:
         method: str | Sequence[str] | None,
         recipe: Any,
         validation: float,
-        refit: bool | None,
+        refit: bool,
         unlabelled: Split | Task | str | os.PathLike[str] | None,
         options: Mapping[str, Any],
         shared: Mapping[str, Any],
@@ -66,12 +65,10 @@ class Plan:
             smaller.train, held, task.classes, f"{task.name} (validation)", judged_by="validation"
         )
         told, recipe = choose_recipe(recipe, task, options)
-        few = few_labels(task)
         both, methods = choose_methods(method, options)
         ways = [Way.of(name, recipe, options, shared["student"], task) for name in methods]
         extra, known = (None, []) if unlabelled is None else further_samples(unlabelled, ways, task, held)
         squares = cut_to_squares(task.train, task.kind, ways[0].settings.recipe.image_size)
-        refit = few if refit is None else refit
         said = [*never_held_out(task), *told, *both, *known, *squares]
         return cls(task, judged, recipe, ways, extra, refit, options, shared, said)
 

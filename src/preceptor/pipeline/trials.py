@@ -93,22 +93,13 @@ class Way:
         return cls(method, settings, Fitting.of(settings, student, task, special=method == "sftn"))
 
 
-def few_labels(task: Task) -> bool:
-    """Whether patience and a second training are worth their time."""
-    return _each(task) < FEW
-
-
-def _each(task: Task) -> int:
-    return len(task.train) // len(task.classes)
-
-
 def choose_recipe(recipe: Any, task: Task, options: Mapping[str, Any]) -> tuple[list[str], Any]:
     """The recipe as asked for, or by the number of labels; and what there is to say about the choice."""
     if recipe is not None:
         return [], recipe
-    if not few_labels(task) or {"epochs", "mixup"} & options.keys():
+    each = len(task.train) // len(task.classes)
+    if each >= FEW or {"epochs", "mixup"} & options.keys():
         return [], SHORT
-    each = _each(task)
     labelled = counted(each, f"training {task.kind.removesuffix('s')}")
     return [
         f"{labelled} a class {'is' if each == 1 else 'are'} few: students train by the patient recipe ({task.kind} "
