@@ -44,16 +44,10 @@ def reached(variant: str, recipe: str | None) -> list[float]:
         ("with `sinkhorn` (", "25 images a class, `patient`, `sinkhorn`"),
         ("with `sinkhorn+probe`", "25 images a class, `patient`, `sinkhorn+probe`"),
         ("with `probe-kd`", "25 images a class, `patient`, `probe-kd`"),
-        ("500 images a class", "500 images a class, `sinkhorn`"),
-        ("250 images a class, seen", "250 images a class, seen by the teacher, `sinkhorn`"),
-        (
-            "250 images a class, new to the teacher, with `sinkhorn` ",
-            "250 images a class, not seen by the teacher, `sinkhorn`",
-        ),
-        (
-            "250 images a class, new to the teacher, with `sinkhorn+probe`",
-            "250 images a class, not seen by the teacher, `sinkhorn+probe`",
-        ),
+        ("**500 images a class**", "500 images a class, `sinkhorn`"),
+        ("seen by the teacher, with `sinkhorn`", "250 images a class, seen by the teacher, `sinkhorn`"),
+        ("**250 images a class**, new", "250 images a class, not seen by the teacher, `sinkhorn`"),
+        ("new to the teacher, with", "250 images a class, not seen by the teacher, `sinkhorn+probe`"),
     ],
 )
 def test_gains(mine: str, theirs: str) -> None:
@@ -66,8 +60,9 @@ def test_the_mean_gain_with_all_images() -> None:
         float(cell.split(" ± ")[0]) for cell in rows("choosing.md", "gains")["500 images a class, `sinkhorn`"]
     ]
     assert len(gains) == 6
-    assert f"With many it gained {fmean(gains):.1f} points on average over six overlaps" in " ".join(
-        README.split()
+    assert (
+        f"In the paper's protocol it gained {fmean(gains):.1f} points on average over six overlaps"
+        in " ".join(README.split())
     )
 
 
@@ -84,7 +79,7 @@ def test_photographs() -> None:
 
 
 def test_accuracies() -> None:
-    assert told("25 images a class") == [f"{value:.1f} %" for value in reached("none", "patient")]
+    assert told("**25 images a class**") == [f"{value:.1f} %" for value in reached("none", "patient")]
     assert told("the teacher itself") == [f"{value:.1f} %" for value in reached("finetune", None)]
     first, second, third = (f"{value:.0f}" for value in reached("none", None))
     assert f"(an ordinary recipe takes the student alone to {first}, {second} and {third} %)" in README
