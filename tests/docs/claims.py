@@ -233,8 +233,8 @@ def what_run_does() -> list[str]:
     return [
         f"in {len(letters) - 1} of {len(letters)} runs; once, with 160 images, they chose the plain student",
         f"With 160 images `sinkhorn+probe` gained {gain['sinkhorn+probe']:.1f} points there",
-        f"they cost {cost[0]:.1f}, {cost[1]:.1f} and {cost[2]:.1f} points against always taking that. The last training "
-        f"added {min(added):.1f} to {max(added):.1f} points.",
+        f"they cost {cost[0]:.1f}, {cost[1]:.1f} and {cost[2]:.1f} points against always taking that. The last "
+        f"training added {min(added):.1f} to {max(added):.1f} points.",
     ]
 
 
