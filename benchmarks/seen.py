@@ -2,11 +2,12 @@
 
 As in the paper's protocol a teacher knows 20 of 52 letters and a student wants 20, of which a share is common. The
 images of the common classes are those from which the teacher learnt (seen), as in that protocol, or others (not seen),
-as a user's are. 40 noisy images a class, the network and the recipe of `preceptor demo`. Writes the table of
+as a user's are. 40 noisy images a class, the network and the recipe of `preceptor demo`. Writes the tables of
 docs/when-it-helps.md.
 
     python benchmarks/seen.py [--quick] [--workers 2]
-    python benchmarks/seen.py --render    # the table from the kept numbers
+    python benchmarks/seen.py --patient               # a second table: images mixed up, three times the epochs
+    python benchmarks/seen.py [--patient] --render    # the table from the kept numbers
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ from preceptor.data import Task
 from preceptor.demo import Settings
 from preceptor.distill.result import Result
 
-DRAWS, SHARES, WINDOW = (5, 6, 7, 8, 9, 10), (1.0, 0.6, 0.4, 0.0), 20
+DRAWS, WINDOW = (5, 6, 7, 8, 9, 10), 20
+SHARES, PATIENT_SHARES = (1.0, 0.6, 0.4, 0.0), (1.0, 0.6)
 METHODS = ("none", "sinkhorn", "probe-kd", "sinkhorn+probe")
 IMAGES, TEST_IMAGES, TEACHER_EPOCHS, EPOCHS = 40, 100, 60, 30
 WAYS = ("seen", "not seen")
 PAGE = ROOT / "docs" / "when-it-helps.md"
-Cell = tuple[int, float, str]  # draw, share of common classes, way
+Cell = tuple[int, float, str, bool]  # draw, share of common classes, way, whether patiently
 
 
 def letters(seed: int) -> Task:
@@ -46,21 +48,24 @@ def teacher(draw: int, quick: bool) -> Result:
 
 def accuracies(cell: Cell, quick: bool) -> dict[str, float]:
     """One student by each method."""
-    draw, share, way = cell
+    draw, share, way, patient = cell
     images = letters(10 * draw + WAYS.index(way))
     task = images.window(round((1 - share) * WINDOW), WINDOW, seed=draw)
     taught, found = teacher(draw, quick), {}
+    epochs, mixing = (3 * EPOCHS, {"mixup": 1.0}) if patient else (EPOCHS, {})
     for method in METHODS:
         guide = {} if method == "none" else {"method": method, "teacher": taught}
-        found[method] = school(task, Settings().arch, 2 if quick else EPOCHS, draw, **guide).accuracy
+        found[method] = school(
+            task, Settings().arch, 2 if quick else epochs, draw, **guide, **mixing
+        ).accuracy
     return found
 
 
-def cells_of(quick: bool) -> list[Cell]:
+def cells_of(quick: bool, patient: bool) -> list[Cell]:
     """Draw by draw, so that a process trains few teachers; without a common class nothing is seen."""
-    cells = itertools.product(DRAWS, SHARES, WAYS)
+    cells = itertools.product(DRAWS, PATIENT_SHARES if patient else SHARES, WAYS, [patient])
     return [
-        cell for cell in cells if cell[1:] != (0.0, "seen") and (not quick or cell[:2] == (DRAWS[0], 0.6))
+        cell for cell in cells if cell[1:3] != (0.0, "seen") and (not quick or cell[:2] == (DRAWS[0], 0.6))
     ]
 
 
@@ -94,17 +99,20 @@ def _cell(found: list[dict[str, float]], method: str) -> str:
 
 
 def main() -> None:
-    args = arguments(__doc__).parse_args()
+    parser = arguments(__doc__)
+    parser.add_argument("--patient", action="store_true", help="images mixed up, three times the epochs")
+    args = parser.parse_args()
+    name, marker = ("seen_patient", "seen-patient") if args.patient else ("seen", "seen")
     if args.render:
-        show("seen", table(kept("seen")), page=PAGE)
+        show(name, table(kept(name)), page=PAGE, marker=marker)
         return
     rows = []
-    for (draw, share, way), found in in_processes(accuracies, cells_of(args.quick), args):
+    for (draw, share, way, _), found in in_processes(accuracies, cells_of(args.quick, args.patient), args):
         rows.append({"draw": draw, "share": share, "way": way, "accuracies": found})
         print(rows[-1], flush=True)
     result = {"rows": rows}
     print(table(result))
-    write_section("seen", table(result), result, quick=args.quick, page=PAGE)
+    write_section(name, table(result), result, quick=args.quick, page=PAGE, marker=marker)
 
 
 if __name__ == "__main__":

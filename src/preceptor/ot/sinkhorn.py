@@ -133,7 +133,7 @@ def sinkhorn(
             is that of the result: their minimum is taken out before they are rounded to it.
         epsilon: weight of the entropy, in the units of the cost.
         tolerance: the L1 marginal error at which a problem counts as solved. What it means for the gradient
-            depends on epsilon: see docs/performance.md.
+            depends on epsilon: see docs/choosing.md.
         max_iterations: limit on the iterations of Eq. (20) and the Newton steps that may follow them.
         beta0: (B, n) potentials to start from, such as `.beta` of a similar problem.
 
