@@ -102,7 +102,12 @@ def new_images(book: Book) -> list[Bar]:
 def _listed(gains: Mapping[float, Sample]) -> str:
     """Gains in points by the share of common classes, those that are known."""
     known = {share: gain for share, gain in gains.items() if gain.values}
-    return ", ".join(f"{share:.0%}: {gain.gain()} ({len(gain.values)})" for share, gain in known.items())
+    return ", ".join(f"{share:.0%}: {_counted(gain)}" for share, gain in known.items())
+
+
+def _counted(gain: Sample) -> str:
+    """With its standard error and the number of seeds."""
+    return f"{gain.gain()} ({len(gain.values)})" if gain.values else NOT_RUN
 
 
 def mean_gain(gains: Collection[Sample]) -> float:
@@ -149,15 +154,15 @@ def _few_labels(book: Book, recipe: str) -> list[Bar]:
         leads = [book.gains(mine, jobs).mean for jobs in theirs]
         level.append(None if not enough or any(map(math.isnan, leads)) else min(leads) >= 0)
         share = f"{fig05.overlap_of(scale, 'cifar100', task):.0%}"
-        told.append(f"{share}: {best.shown(signed=True)}")
+        told.append(f"{share}: {_counted(best)}")
         other, gain = _best(book, theirs, base)
-        rival.append(f"{share}: {gain.shown(signed=True)}, behind by {book.gains(mine, other).shown()}")
+        rival.append(f"{share}: {_counted(gain)}, ours ahead by {_counted(book.gains(mine, other))}")
     where = "with 25 images a class" + ("" if recipe == PLAIN else f" and the {recipe} recipe")
     return [
         Bar(f"{where} `sinkhorn` or `sinkhorn+probe` at least 5 points above `none` at 100, 60 and 0 %",
-            judge(checks), "best of ours, gain in points: " + ", ".join(told)),
+            judge(checks), "best of ours, gain in points ± standard error (seeds): " + ", ".join(told)),
         Bar("and at least level with `rkd` (all or a fifth of its weights) and `refilled`", judge(level),
-            "best of those, gain in points, and how far it is behind ours on the same seeds: " + "; ".join(rival)),
+            "best of those, and how far ours is ahead on the same seeds: " + "; ".join(rival)),
     ]  # fmt: skip
 
 

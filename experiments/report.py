@@ -23,8 +23,8 @@ HEAD = """# Results
 
 Written by `experiments/report.py` from the rows in `results/`; not to be edited. For each table and figure of the paper
 it says what the paper has and what we have. A mean is followed by ± the standard deviation over seeds and, in brackets,
-their number. Every row names its command, commit, seed, hardware and versions. "{not_run}" stands where there is no
-row{listed}.
+their number; where a gain has its standard error instead, that is said. Every row names its command, commit, seed,
+hardware and versions. "{not_run}" stands where there is no row{listed}.
 """
 BARS = """\
 Set before the runs, from the paper's own figures and what a user would need. What came after a look at rows (images new

@@ -100,8 +100,9 @@ def section(book: Book, folder: Path) -> str:
     text = (
         "CIFAR-100, a WRN-40-2 that learnt from one half of the images of its 50 classes, WRN-16-1 students of 250 "
         "images a class, which are the teacher's own (seen) or the others (not seen). Accuracy of the student alone, "
-        "and gains over it in points; where no class is shared all images are new to the teacher. Elsewhere on this "
-        "page, as in the paper, students have the images from which the teacher learnt its classes."
+        "and gains over it in points ± their standard error; where no class is shared all images are new to the "
+        "teacher. Elsewhere on this page, as in the paper, students have the images from which the teacher learnt its "
+        "classes."
     )
     choose = chooser(jobs(scale))
     shares = {task: scale.kind(SEEN).overlap(0, task) for task in sorted(scale.few(TASKS))}

@@ -149,7 +149,7 @@ def test_a_rival_of_fewer_seeds_is_held_against_ours_on_those(tmp_path):
                             if job.seed < len(accuracy.get(job.name, ()))])  # fmt: skip
     first, second, *_ = few_labels(Book(tmp_path))
     assert (first.verdict, second.verdict) == (REACHED, MISSED)
-    assert "100%: +15.00 ± 0.00 (2), behind by -5.00 ± 0.00 (2)" in second.detail
+    assert "100%: +15.00 ± 0.00 (2), ours ahead by -5.00 ± 0.00 (2)" in second.detail
 
 
 @pytest.mark.parametrize(
