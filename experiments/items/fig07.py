@@ -1,9 +1,9 @@
 """Fig. 7 with Tab. 11: the double sliding window, metrics against what students reached in the end.
 
 With all images, as in the paper, students of different teachers differ by little more than those of different seeds do.
-So there is a second ground truth: students of few images a class, where teachers matter. And since a teacher that has
-learnt from the very images is asked about them by no user, both are asked about new ones, too: teachers of one half of
-CIFAR-100's training images, students and metrics of the other.
+So there is a second ground truth: students of few images a class, where teachers matter. And since no user asks
+a teacher about images that it has learnt from, there is a third, of few images that are new to the teachers: these have
+one half of CIFAR-100's training images, students and metrics the other.
 """
 
 from __future__ import annotations

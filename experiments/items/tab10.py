@@ -17,8 +17,8 @@ PAPER = {
 }  # fmt: skip
 FINDINGS = (
     "Ours: the smallest student alone knows so little of so few dogs that nearly every method helps, ReFilled by far "
-    "the most, which the paper finds worse than no teacher for this student. The methods with a probe are ahead of "
-    "`sinkhorn`, whose gain cannot be told from chance."
+    "the most, which the paper finds worse than no teacher for this student. `probe-kd` and ReFilled are ahead "
+    "of `sinkhorn` with each seed, whose gain cannot be told from chance."
 )
 
 

@@ -88,6 +88,11 @@ def gains(
     return [100 * (value - alone[cell]) for cell, value in accuracies(variant).items()]
 
 
+def with_error(found: list[float]) -> str:
+    """A mean ± its standard error."""
+    return f"{mean(found):.1f} ± {stdev(found) / len(found) ** 0.5:.1f}"
+
+
 def of(cells: int, *args: Any, **options: Any) -> str:
     """The mean of so many cells; a page that says "one seed" or "four overlaps" counts on their number."""
     found = gains(*args, **options)
@@ -99,7 +104,7 @@ def final(overlap: float) -> str:
     """Mean gain on the test set ± its standard error."""
     found = gains("sinkhorn, temperature 8", None, overlap, rows=TEST_SET)
     assert len(found) == 3
-    return f"{mean(found):.1f} ± {stdev(found) / 3**0.5:.1f}"
+    return with_error(found)
 
 
 def with_ten(method: str) -> str:
@@ -117,14 +122,14 @@ def on_half(which: str, method: str, overlap: float) -> str:
     """Mean gain ± its standard error of students of the "first" half, which the teacher has seen, or the "second"."""
     found = gains(method, None, overlap, rows=[row for row in HALVES if row["data"] == f"cifar100-{which}"])
     assert len(found) == 3
-    return f"{mean(found):.1f} ± {stdev(found) / 3**0.5:.1f}"
+    return with_error(found)
 
 
 def gained(per_class: int | None, method: str, overlap: float, few: list[dict[str, Any]] = FEW) -> str:
     """Mean gain of a method as it is by default on the test set ± its standard error."""
     found = gains(method, per_class, overlap, rows=few if per_class else AS_TODAY)
     assert len(found) == 3
-    return f"{mean(found):.1f} ± {stdev(found) / 3**0.5:.1f}"
+    return with_error(found)
 
 
 def reached(method: str, overlap: float, few: list[dict[str, Any]] = FEW) -> str:
@@ -187,7 +192,7 @@ def of_birds(method: str) -> tuple[str, str, str]:
     """Points gained on CUB with ten images a class and the patient recipe, at 100, 50 (two seeds) and 0 %."""
     same, half, other = (gains(method, 10, overlap, rows=BIRDS_FEW) for overlap in (1.0, 0.5, 0.0))
     assert (len(same), len(half), len(other)) == (3, 2, 3)
-    first, third = (f"{mean(found):.1f} ± {stdev(found) / 3**0.5:.1f}" for found in (same, other))
+    first, third = map(with_error, (same, other))
     return first, f"{mean(half):.1f}", third
 
 

@@ -83,7 +83,7 @@ TRIALS = PAGE[PAGE.index("## Two first trials") :]  # these are stated there and
     ("page", "claims", "known"),
     [
         (BODY, CHOOSING, TRIALS + " 0.1"),  # epsilon
-        (re.sub("<!-- (counts|demo|seen):begin.*?(counts|demo|seen):end", "", WHEN),
+        (re.sub("<!-- (counts|demo|seen|seen-patient):begin.*?(counts|demo|seen|seen-patient):end", "", WHEN),
          (when_it_helps, how_many_are_few, the_demonstration, the_ranking, photographs, seen_images), ""),
         (LIMITS, (limits,), TRIALS),
     ],

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import re
+from statistics import mean
 
 import numpy as np
 import pytest
@@ -65,6 +67,24 @@ def test_the_summary_says_what_was_run_with_two_seeds(tmp_path):
     assert in_short(Book(tmp_path / "one")) == ""
 
 
+def test_the_summary_counts_the_teachers_of_other_domains_that_helped_for_certain(tmp_path):
+    def accuracy(job):
+        if job.method == "none" or job.teacher.data == job.data:
+            return 0.5
+        # One pair gains with each seed, the others now and then.
+        return (
+            0.51 + 0.001 * job.seed
+            if (job.teacher.data, job.data) == ("cars", "dogs")
+            else 0.5 + 0.01 * job.seed
+        )
+
+    write(tmp_path, "fig10", [(job, accuracy(job)) for job in fig10.jobs(PAPER)])
+    told = in_short(Book(tmp_path))
+    assert (
+        "gained 1.0 to 1.1 points, 1.0 in the mean; in 1 of 20 pairs a gain can be told from chance." in told
+    )
+
+
 @pytest.mark.parametrize(
     ("gain", "verdict"),
     [
@@ -84,9 +104,12 @@ def test_the_bar_of_new_images_does_not_look_at_seen_ones(tmp_path, gain, verdic
     )
     (bar,) = new_images(Book(tmp_path))
     assert bar.verdict == verdict
-    assert bar.detail.endswith(
-        "with as many that it has seen 100%: -10.00 ± 0.00 (3), 60%: -10.00 ± 0.00 (3)"
+    assert (
+        "with as many that it has seen 100%: -10.00 ± 0.00 (3), 60%: -10.00 ± 0.00 (3); new less"
+        in bar.detail
     )
+    more = f"{100 * (0.1 + mean(gain(2, seed) for seed in range(3))):+.2f}"
+    assert re.search(rf"new less seen 100%: \{more} ± 0.0\d \(3\), 60%: \{more} ± 0.0\d \(3\)$", bar.detail)
 
 
 def test_the_bar_of_figure_five_says_where_three_seeds_are_enough(tmp_path):

@@ -59,7 +59,8 @@ def run(
     on_bad_image: OnBadImage = "fail",
     unlabelled: Unlabelled = None,
     validation: Annotated[
-        float, typer.Option(help="Share of each training class that decides between teachers.")
+        float,
+        typer.Option(help="Share of each training class that decides between teachers, methods and none."),
     ] = 0.2,
     refit: Annotated[bool, typer.Option(help="Train the kept student once more, on all labels.")] = True,
     seed: Annotated[

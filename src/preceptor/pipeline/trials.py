@@ -22,8 +22,8 @@ from preceptor.wording import counted
 FEW = 100  # images a class
 PLAIN = "plain"
 SHORT, PATIENT = "small", "patient"  # recipes
-# The first is rather the better one where the teacher knows the student's classes, the second where it does not; with
-# many labels neither can be foretold (docs/choosing.md).
+# The first is level or better where the teacher knows the student's classes, the second where it does not; with many
+# labels neither can be foretold (docs/choosing.md).
 METHODS_TRIED = ("sinkhorn", "sinkhorn+probe")
 
 
