@@ -57,7 +57,10 @@ CHOICE = json.loads((ROOT / "results/benchmarks/choice.json").read_text(encoding
 SIZES = json.loads((ROOT / "results/benchmarks/sizes.json").read_text(encoding="utf-8"))["rows"]
 COUNTS = json.loads((ROOT / "results/benchmarks/counts.json").read_text(encoding="utf-8"))["rows"]
 DEMO = json.loads((ROOT / "results/benchmarks/demo.json").read_text(encoding="utf-8"))["rows"]
-LETTERS = json.loads((ROOT / "results/benchmarks/seen.json").read_text(encoding="utf-8"))["rows"]
+LETTERS, MIXED = (
+    json.loads((ROOT / f"results/benchmarks/{name}.json").read_text(encoding="utf-8"))["rows"]
+    for name in ("seen", "seen_patient")
+)
 IGNORANT = {"mislabelled", "untrained"}  # of the demo's teachers, they know no characters
 DEFAULT, SOFTER = "centred decay 100, temperature 6", "centred decay 100, temperature 8"
 WEAK = "centred decay"  # weight 10, temperature 3
@@ -218,10 +221,10 @@ def of_domains(teacher: str, task: str) -> float:
     return 100 * (mean(taught) - mean(alone))
 
 
-def by_newness(method: str) -> list[float]:
+def by_newness(method: str, rows: list[dict[str, Any]] = LETTERS) -> list[float]:
     """Points that a method gained more with images that were new to the teacher, draw by draw, over all overlaps."""
     found: dict[int, dict[tuple[float, str], float]] = {}
-    for row in LETTERS:
+    for row in rows:
         gain = 100 * (row["accuracies"][method] - row["accuracies"]["none"])
         found.setdefault(row["draw"], {})[row["share"], row["way"]] = gain
     return [mean(gains[share, "not seen"] - gain for (share, way), gain in gains.items() if way == "seen")
