@@ -181,6 +181,20 @@ def test_rounding_of_a_constant_feature_means_nothing_to_the_probe(constant):
         torch.testing.assert_close(beside.bias, alone.bias)
 
 
+def test_a_probe_on_very_many_rows_is_fitted_on_some_of_each_class(monkeypatch):
+    torch.manual_seed(0)
+    labels = torch.tensor([0, 1] * 20 + [2])  # the last class has a single row
+    features = torch.randn(41, 4) + torch.randn(3, 4)[labels]
+    everything = fit_probe(features, labels, 3, penalty=0.1)
+    monkeypatch.setattr("preceptor.distill.losses.probe.LARGEST", 2 * 41)
+    halved = fit_probe(features, labels, 3, penalty=0.1)
+    rows = torch.tensor([row for row in range(40) if row % 4 < 2] + [40])
+    monkeypatch.undo()
+    expected = fit_probe(features[rows], labels[rows], 3, penalty=0.1)
+    torch.testing.assert_close((halved.weight, halved.bias), (expected.weight, expected.bias), atol=0, rtol=0)
+    assert not torch.equal(halved.weight, everything.weight)
+
+
 def test_probe_kd_teaches_from_the_probe():
     context = make_context(same=False)
     step = make_step("probe-kd", context)
