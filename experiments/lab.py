@@ -20,7 +20,7 @@ from experiments.jobs import Job, Scale, TeacherSpec, digest
 from experiments.packed import Pack
 from experiments.passes import clean_outputs
 from experiments.pupils import Scene, Student, Tutor
-from experiments.schedule import MIXUP, Schedule, small_set
+from experiments.schedule import MIXED_UNTIL, MIXUP, Schedule, small_set
 from experiments.sittings import Sitting
 from experiments.variants import FINETUNE_RATE, conditional_cost, stages_of
 from preceptor import ot
@@ -199,7 +199,8 @@ class Lab:
         if job.per_class is not None:
             batch, epochs = small_set(images, epochs, batch, job.recipe)
         milestones = self.source(job.data).kind.milestones
-        return Schedule(epochs, batch, milestones=milestones, mixup=MIXUP[job.recipe])
+        return Schedule(epochs, batch, milestones=milestones, mixup=MIXUP[job.recipe],
+                        mixed_until=MIXED_UNTIL.get(job.recipe, 1.0))  # fmt: skip
 
     def tutor(self, job: Job, train: Images) -> Tutor:
         """The job's teacher, having seen the training set."""

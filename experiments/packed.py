@@ -273,7 +273,8 @@ class Pack:
             self.rows.copy_(rows)
             self.draws.copy_(draws[number])
             if self.schedule.mixup:
-                self.share.fill_(mixup_share(self.schedule.mixup, self.scene.seed, epoch * steps + number))
+                share = mixup_share(self.schedule.mixup, self.scene.seed, epoch * steps + number)
+                self.share.fill_(share if self.schedule.mixes_at(epoch) else 1.0)
             self._step() if self.graph is None else self.graph.replay()
             if epoch == number == 0 or number == steps - 1:
                 for method in self.methods:

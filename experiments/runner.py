@@ -17,7 +17,7 @@ from experiments.packed import Pack
 from experiments.plan import Pace, Part, packs
 from experiments.pupils import Scene, Tutor
 from experiments.rows import Rows
-from experiments.schedule import small_set
+from experiments.schedule import PLAIN, small_set
 from experiments.sittings import Sitting, TimeIsOver
 from experiments.variants import PROBED
 from preceptor.data.protocol import overlap
@@ -208,5 +208,6 @@ class Runner:
         )
 
     def _where(self, job: Job) -> str:
-        few = "" if job.per_class is None else f", {job.per_class} a class, {job.recipe}"
+        few = "" if job.per_class is None else f", {job.per_class} a class"
+        few += "" if job.per_class is None and job.recipe == PLAIN else f", {job.recipe}"
         return f"{job.experiment} {job.data} task {job.task} batches {job.batches}{few}"

@@ -13,7 +13,7 @@ from typing import Any
 from experiments.book import NOT_RUN, Book, Sample, table
 from experiments.items.fig05 import LITERAL
 from experiments.jobs import EPOCHS, Job, Scale, distillation
-from experiments.schedule import MIXED, PATIENT, PLAIN
+from experiments.schedule import MIXED, MIXED_EARLY, PATIENT, PLAIN
 
 NAME, TITLE = "search", "The search for a gain at every overlap (validation images)"
 DATA, STUDENT, TEACHER = "cifar100", "wrn-16-1", "wrn-40-2"
@@ -122,7 +122,10 @@ SMOOTH = (
     "centred decay 100, temperature 6, epsilon 1",
 )
 SMOOTH_TASKS = (0, 1, 3, 5)
-# Does mixing images up make them new to a teacher that has seen them (items/seen.py)?
+# Does mixing images up make them new to a teacher that has seen them (items/seen.py)? In all epochs, or in the first
+# half of them, while the falling weight of the transport term is large. Settled before the runs: a recipe goes to the
+# test set where `sinkhorn` gains by it, over `none` of that recipe, a quarter of a point more on average than without
+# it, and is itself not worse than without it.
 MIXING = ("none", "centred decay 100, temperature 6", "sinkhorn+probe decay 30, temperature 6", "probe-kd")
 # Few labels with the patient recipe, which on characters is worth more than any setting.
 PATIENT_FEW = ("none", "centred decay 100, temperature 6", "centred 100, temperature 6", "centred decay", "probe-kd",
@@ -189,7 +192,11 @@ def jobs(scale: Scale) -> list[Job]:
     if not scale.smoke:
         plans += [(None, EPOCHS, PLAIN, task, 2, 3, LONG) for task in LONG_TASKS]
         plans += [(None, EPOCHS, PLAIN, task, 2, 4, SMOOTH) for task in SMOOTH_TASKS]
-        plans += [(None, EPOCHS, MIXED, task, 2, 4, MIXING) for task in SMOOTH_TASKS]
+        plans += [
+            (None, EPOCHS, recipe, task, 2, 4, MIXING)
+            for recipe in (MIXED, MIXED_EARLY)
+            for task in SMOOTH_TASKS
+        ]
         plans += [(FEW, EPOCHS, PATIENT, task, 1, seed, PATIENT_FEW) for seed in (1, 2) for task in TASKS]
     found = []
     for per_class, epochs, recipe, task, tier, seed, chosen in plans:

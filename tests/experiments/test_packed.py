@@ -104,6 +104,21 @@ def test_a_patient_pack_mixes_images_and_labels_as_the_product_does(source):
     torch.testing.assert_close(mixed.methods[0].targets, share * hot + (1 - share) * hot.roll(4, 0))
 
 
+def test_images_mixed_early_are_left_as_they_are_later(source):
+    def seen(**changes):
+        pack = Pack(
+            [Student(build("cnn-4", 5, (3, 16, 16), seed=1), Noting)], scene(source, epochs=4, **changes)
+        )
+        pack.train()
+        return [images for images, *_ in pack.methods[0].seen]
+
+    plain, mixed, early = seen(), seen(mixup=1.0), seen(mixup=1.0, mixed_until=0.5)
+    half = len(plain) // 2
+    for number, (image, blend, own) in enumerate(zip(plain, mixed, early, strict=True)):
+        torch.testing.assert_close(own, blend if number < half else image)
+    assert (early[0] - plain[0]).abs().max() > 0.1
+
+
 def test_each_epoch_sees_every_image_once(source):
     pack = Pack([Student(build("cnn-4", 5, (3, 16, 16), seed=1), Noting)], scene(source, epochs=2))
     pack.train()

@@ -56,7 +56,7 @@ def test_a_row_of_other_options_is_not_the_jobs(lab):
 DIGESTS = {
     "fig05": "2ba5d40ed93f4fb0",
     "few": "339f5e1e8c9501f8",
-    "search": "9bcd3e1eff1f4437",
+    "search": "c9711f8bf938db50",
     "fig06": "6e53fe2cb467a41f",
 }
 
