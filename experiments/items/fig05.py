@@ -19,6 +19,7 @@ from experiments.book import (
     table,
 )
 from experiments.jobs import Job, Scale, distillation
+from experiments.schedule import MIXED_EARLY
 from preceptor.distill.recipe import RECIPES
 
 NAME, TITLE = "fig05", "Fig. 5, Tab. A1 and A2: generalised knowledge distillation"
@@ -31,6 +32,7 @@ TIERS = {"wrn-16-1": 0, "wrn-16-2": 1, "mobilenet-0.25": 60, "wrn-40-1": 61, "wr
 METHODS = ("none", "sinkhorn", "rkd", "aml", "refilled", "mgd", "wcord", "probe-kd", "sinkhorn+probe")
 # RKD's usual weights drown the labels of a small student (docs/methods.md): beside them, the method at its better.
 GENTLE_RKD, GENTLE = "rkd, a fifth of its weights", {"distance_weight": 5.0, "angle_weight": 10.0}
+MIXED_METHODS = ("none", "sinkhorn")  # that are trained on mixed images, too
 PAPER_RECIPES = {"cifar100": "paper", "cub200": "cub-paper"}
 LITERAL = dict(RECIPES["paper"].method_options["sinkhorn"])  # Sec. 6.1.2 in full, whatever the defaults are
 SOFTER = {**LITERAL, "weight": 100.0, "temperature": 8.0, "center": True, "schedule": "linear-decay"}
@@ -118,6 +120,11 @@ def jobs(scale: Scale) -> list[Job]:
         found += [distillation(scale, NAME, "cifar100", "wrn-16-1", "sinkhorn", TEACHERS["cifar100"], task, seed,
                                SOFTER, tier=80, variant="sinkhorn, temperature 8")
                   for seed in scale.seeds for task in scale.tasks("cifar100")]  # fmt: skip
+        # Images mixed up in the first half of the epochs, which on validation images were worth more (items/search.py).
+        found += [distillation(scale, NAME, "cifar100", "wrn-16-1", method, TEACHERS["cifar100"], task, seed,
+                               tier=79, variant=f"{method}, {MIXED_EARLY}", recipe=MIXED_EARLY)
+                  for method in MIXED_METHODS for seed in scale.seeds
+                  for task in scale.tasks("cifar100")]  # fmt: skip
     return found
 
 
