@@ -4,7 +4,8 @@ Digits from 10, 20 and 160 noisy images each, as in `preceptor demo`, from a tea
 test fonts that nobody has seen. Every number is a real `run` with nothing set. Writes the table of docs/choosing.md.
 
     python benchmarks/choice.py [--quick] [--workers 2]
-    python benchmarks/choice.py --render    # the table from the kept numbers
+    python benchmarks/choice.py --only 160    # runs with so many images a class, the others as they were
+    python benchmarks/choice.py --render      # the table from the kept numbers
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import tempfile
 from dataclasses import replace
 from typing import Any
 
-from common import ROOT, kept, show, write_section
+from common import ROOT, keep_rows, kept, show
 from draws import TEACHERS, accuracy_table, arguments, in_processes, teacher_of
 
 from preceptor import Task, Zoo, run
@@ -57,18 +58,23 @@ def table(result: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    args = arguments(__doc__).parse_args()
-    if args.render:
-        show("choice", table(kept("choice")), page=PAGE)
-        return
-    cells: list[Cell] = list(itertools.product(TEACHERS, COUNTS, DRAWS[:1] if args.quick else DRAWS))
-    rows = []
-    for (teacher, count, draw), accuracies in in_processes(outcome, cells, args):
-        rows.append({"teacher": teacher, "count": count, "draw": draw, "accuracies": accuracies})
-        print(rows[-1], flush=True)
-    shown = table({"rows": rows})
-    print(shown)
-    write_section("choice", shown, {"rows": rows}, quick=args.quick, page=PAGE)
+    parser = arguments(__doc__)
+    parser.add_argument(
+        "--only", type=int, choices=COUNTS, help="images a class; rows of others stay as they were"
+    )
+    args = parser.parse_args()
+    if not args.render:
+        counts = [args.only] if args.only else COUNTS
+        cells: list[Cell] = list(itertools.product(TEACHERS, counts, DRAWS[:1] if args.quick else DRAWS))
+        rows = []
+        for (teacher, count, draw), accuracies in in_processes(outcome, cells, args):
+            rows.append({"teacher": teacher, "count": count, "draw": draw, "accuracies": accuracies})
+            print(rows[-1], flush=True)
+        print(table({"rows": rows}))
+        if args.quick:
+            return
+        keep_rows("choice", rows, ("teacher", "count", "draw"))
+    show("choice", table(kept("choice")), page=PAGE)
 
 
 if __name__ == "__main__":

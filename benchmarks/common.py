@@ -60,6 +60,25 @@ def keep(name: str, data: dict[str, Any]) -> None:
     write(name, {**data, "evidence": evidence()})
 
 
+def keep_rows(name: str, rows: Sequence[dict[str, Any]], cell: Sequence[str], **rest: Any) -> None:
+    """Write rows that this process has made in the place of those of the same cells; others stay, with their evidence.
+
+    Args:
+        name: Of the benchmark.
+        rows: What was made.
+        cell: The fields that tell rows apart.
+        **rest: What else is to be written.
+    """
+    earlier, proof = kept(name), evidence()
+    new = {tuple(row[field] for field in cell): {**row, "evidence": proof} for row in rows}
+    old = [
+        {**row, "evidence": row.get("evidence", earlier.get("evidence"))}
+        for row in earlier["rows"]
+        if tuple(row[field] for field in cell) not in new
+    ]
+    write(name, {"rows": [*old, *new.values()], **rest})
+
+
 def kept(name: str) -> dict[str, Any]:
     """The numbers of a benchmark's last run, wherever that was."""
     return json.loads((RESULTS / f"{name}.json").read_text())

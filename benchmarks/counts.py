@@ -1,11 +1,12 @@
-"""What a teacher and patience are worth as labels become more: letters teach digits.
+"""What a teacher, mixed images and patience are worth as labels become more: letters teach digits.
 
 The data and the teacher of `preceptor demo`, on draws of its own; 5 to 160 training images of each digit, 1,000 test
-images in fonts that nobody has seen; `--recipe small` and `--recipe patient` as they are. Writes the table and the
+images in fonts that nobody has seen; `--recipe small`, `mixed` and `patient` as they are. Writes the table and the
 figure of docs/when-it-helps.md.
 
     python benchmarks/counts.py [--quick] [--workers 2]
-    python benchmarks/counts.py --render    # table and figure from what was kept
+    python benchmarks/counts.py --only mixed    # the students of this recipe, the others as they were
+    python benchmarks/counts.py --render        # table and figure from what was kept
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import itertools
 from statistics import mean, stdev
 from typing import Any
 
-from common import ROOT, keep, kept, show
+from common import ROOT, keep_rows, kept, show
 from draws import accuracy_table, arguments, in_processes, teacher_of
 
 from preceptor.data import Task
@@ -24,7 +25,8 @@ from preceptor.distill.result import Result
 from preceptor.distill.train import train
 
 COUNTS, DRAWS = (5, 10, 20, 40, 80, 160), (5, 6, 7)
-RECIPES, METHODS = ("small", "patient"), ("none", "sinkhorn", "probe-kd", "sinkhorn+probe")
+RECIPES = ("small", "mixed", "patient")
+METHODS = ("none", "sinkhorn", "probe-kd", "sinkhorn+probe")
 PAGE = ROOT / "docs" / "when-it-helps.md"
 FIGURE = ROOT / "docs" / "figures" / "counts.png"
 Cell = tuple[int, str, int]  # images a class, recipe, draw
@@ -51,9 +53,9 @@ def accuracies(cell: Cell, quick: bool) -> dict[str, float]:
     return found
 
 
-def cells_of(quick: bool) -> list[Cell]:
+def cells_of(quick: bool, only: str | None = None) -> list[Cell]:
     """The long ones first."""
-    cells = list(itertools.product(reversed(COUNTS), reversed(RECIPES), DRAWS))
+    cells = list(itertools.product(reversed(COUNTS), [only] if only else reversed(RECIPES), DRAWS))
     return [cell for cell in cells if cell[0] <= 10 and cell[2] == DRAWS[0]] if quick else cells
 
 
@@ -81,7 +83,7 @@ def draw(result: dict[str, Any]) -> None:
     import matplotlib.pyplot as plt
     from experiments.book import COLOURS, MARKERS, one_legend, plain_axes
 
-    figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True)
+    figure, axes = plt.subplots(1, len(RECIPES), figsize=(12, 3.4), sharey=True)
     for axis, recipe in zip(axes, RECIPES, strict=True):
         for colour, marker, method in zip(("black", *COLOURS), ("o", *MARKERS), METHODS, strict=False):
             found = rows_of(result, recipe, method)
@@ -100,16 +102,18 @@ def draw(result: dict[str, Any]) -> None:
 
 
 def main() -> None:
-    args = arguments(__doc__).parse_args()
+    parser = arguments(__doc__)
+    parser.add_argument("--only", choices=RECIPES, help="a recipe; rows of others stay as they were")
+    args = parser.parse_args()
     if not args.render:
         rows = []
-        for (count, recipe, which), found in in_processes(accuracies, cells_of(args.quick), args):
+        for (count, recipe, which), found in in_processes(accuracies, cells_of(args.quick, args.only), args):
             rows.append({"count": count, "recipe": recipe, "draw": which, "accuracies": found})
             print(rows[-1], flush=True)
         if args.quick:
             print(table({"rows": rows}))
             return
-        keep("counts", {"rows": rows, "teacher": teacher(quick=False).accuracy})
+        keep_rows("counts", rows, ("count", "recipe", "draw"), teacher=teacher(quick=False).accuracy)
     result = kept("counts")
     show("counts", table(result), page=PAGE)
     draw(result)

@@ -26,6 +26,12 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*", "<")
 
 
+def in_words(parts: Iterable[str]) -> str:
+    """One, another and the last."""
+    *first, last = parts
+    return f"{', '.join(first)} and {last}" if first else last
+
+
 @dataclass(frozen=True)
 class Sample:
     """Repeated measurements of one number."""
@@ -87,7 +93,7 @@ class Book(Rows):
                 )
                 found.setdefault(spec, Counter())[row.get("teacher_weights")] += 1
         counts = [
-            f"{spec[0]} of {spec[1]}, task {spec[2] + 1}: {' and '.join(map(str, kinds.values()))} rows"
+            f"{spec[0]} of {spec[1]}, task {spec[2] + 1}: {in_words(map(str, kinds.values()))} rows"
             for spec, kinds in found.items()
             if len(kinds) > 1
         ]

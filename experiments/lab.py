@@ -20,7 +20,7 @@ from experiments.jobs import Job, Scale, TeacherSpec, digest
 from experiments.packed import Pack
 from experiments.passes import clean_outputs
 from experiments.pupils import Scene, Student, Tutor
-from experiments.schedule import MIXED_UNTIL, MIXUP, Schedule, small_set
+from experiments.schedule import MIXUP, MIXUP_UNTIL, Schedule, small_set
 from experiments.sittings import Sitting
 from experiments.variants import FINETUNE_RATE, conditional_cost, stages_of
 from preceptor import ot
@@ -200,7 +200,7 @@ class Lab:
             batch, epochs = small_set(images, epochs, batch, job.recipe)
         milestones = self.source(job.data).kind.milestones
         return Schedule(epochs, batch, milestones=milestones, mixup=MIXUP[job.recipe],
-                        mixed_until=MIXED_UNTIL.get(job.recipe, 1.0))  # fmt: skip
+                        mixup_until=MIXUP_UNTIL.get(job.recipe, 1.0))  # fmt: skip
 
     def tutor(self, job: Job, train: Images) -> Tutor:
         """The job's teacher, having seen the training set."""

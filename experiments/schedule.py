@@ -10,7 +10,7 @@ STEPS_AN_EPOCH = 39  # 10,000 images in batches of 256
 MIN_STEPS = 4000
 PLAIN, PATIENT, MIXED, MIXED_EARLY = "plain", "patient", "mixed", "mixed-early"  # recipes
 MIXUP = {PLAIN: 0.0, PATIENT: 1.0, MIXED: 1.0, MIXED_EARLY: 1.0}  # alpha of the Beta distribution
-MIXED_UNTIL = {MIXED_EARLY: 0.5}  # share of the epochs in which images are mixed; all for other recipes
+MIXUP_UNTIL = {MIXED_EARLY: 0.5}  # share of the epochs in which images are mixed; all for other recipes
 PATIENCE = 3  # times the steps of the plain recipe that the patient one takes
 CIFAR_MILESTONES, CUB_MILESTONES = (0.25, 0.5, 0.75), (0.75, 0.85, 0.9)  # Sec. 6.1.2, as shares of the epochs
 
@@ -27,11 +27,11 @@ class Schedule:
     momentum: float = 0.9
     weight_decay: float = 5e-4
     mixup: float = 0.0  # alpha of the Beta distribution
-    mixed_until: float = 1.0  # share of the epochs after which images are left as they are
+    mixup_until: float = 1.0  # share of the epochs after which images are left as they are
 
     def mixes_at(self, epoch: int) -> bool:
         """Whether images are mixed up in an epoch."""
-        return self.mixup > 0 and epoch < self.mixed_until * self.epochs
+        return self.mixup > 0 and epoch < self.mixup_until * self.epochs
 
     def rate_at(self, epoch: int) -> float:
         """The learning rate of an epoch."""

@@ -10,7 +10,7 @@ from preceptor.core import PreceptorError
 from preceptor.distill.losses import METHODS
 from preceptor.distill.losses.table import default_options
 from preceptor.distill.prepare import settings
-from preceptor.distill.recipe import RECIPE_FIELDS, RECIPES, Recipe, learning_rate, resolve_recipe
+from preceptor.distill.recipe import RECIPE_FIELDS, RECIPES, Recipe, learning_rate, mixes_at, resolve_recipe
 from preceptor.distill.train import train
 
 
@@ -25,6 +25,19 @@ def test_the_papers_schedules(name: str, drops: tuple[int, ...]) -> None:
     assert recipe.batch_size == {"cifar100": 256, "cub": 128}[name]
     expected = [0.1 * 0.2 ** sum(epoch >= drop for drop in drops) for epoch in range(200)]
     assert rates(recipe, 7) == pytest.approx(expected)
+
+
+def test_mixing_ends_with_its_share_of_the_training() -> None:
+    recipe = resolve_recipe("cifar100", {"epochs": 3})
+    assert [mixes_at(recipe, step, 5) for step in range(15)] == [True] * 8 + [False] * 7
+    assert not any(mixes_at(resolve_recipe(recipe, {"mixup": 0.0}), step, 5) for step in range(15))
+    assert all(mixes_at(resolve_recipe("patient", {"epochs": 3}), step, 5) for step in range(15))
+
+
+def test_the_papers_own_recipe_mixes_nothing() -> None:
+    assert RECIPES["cifar100"].mixup
+    assert not RECIPES["paper"].mixup
+    assert settings("none", "cifar100", {"mixup": 0.0}, "images").recipe.augment == RECIPES["paper"].augment
 
 
 def test_milestones_move_with_the_epochs() -> None:
@@ -74,6 +87,9 @@ def test_no_option_of_a_method_is_taken_for_something_else(name: str) -> None:
         (lambda: resolve_recipe("small", {"epochs": 0}), "epochs 0 came; at least 1"),
         (lambda: resolve_recipe("small", {"ema": 1.0}), "ema 1.0 came; expected from 0 to below 1"),
         (lambda: resolve_recipe("small", {"milestones": (50,)}), "shares of the training"),
+        (lambda: resolve_recipe("small", {"mixup_until": 0.5}), "mixup_until came without mixup; .* mixup=1"),
+        (lambda: resolve_recipe("patient", {"mixup_until": 0}), "mixup_until 0 came; expected above 0 and up to 1"),
+        (lambda: resolve_recipe("patient", {"mixup_until": 2.0}), "mixup_until 2.0 came; expected above 0"),
         (lambda: resolve_recipe("small", {"accumulate": 3}), "cannot go in 3 equal parts"),
         (lambda: settings("sinkhorn", "small", {"wieght": 1}, "images"), "did you mean 'weight'"),
         (lambda: settings("kdd", "small", {}, "images"), "method 'kdd' is unknown; .*did you mean 'kd'"),

@@ -60,7 +60,7 @@ def teacher():
     return build("wrn-10-2", CLASSES, (3, 16, 16), seed=9).eval().requires_grad_(False)
 
 
-def pack_of(source, task, method, options=None):
+def pack_of(source, task, method, options=None, schedule=SCHEDULE):
     """A pack of one, with the normalisation that the product computes from the training set."""
     data, _, names = source.task(STUDENT_TASK)
     spec = input_spec(task.train, task.kind, None)
@@ -73,10 +73,10 @@ def pack_of(source, task, method, options=None):
         own = source.task(TEACHER_TASK)[2]
         tutor = Tutor(network, own, ot.class_centers(features, data.labels, CLASSES), seen)
     one = Student(student(), method, options or {}, tutor)
-    return Pack([one], Scene(data, names, mean, std, SCHEDULE, seed=0))
+    return Pack([one], Scene(data, names, mean, std, schedule, seed=0))
 
 
-def looped(source, task, method, monkeypatch, options=None):
+def looped(source, task, method, monkeypatch, options=None, schedule=SCHEDULE):
     """The student that `preceptor.train` makes of the same, fed with the order in which packs go through the images."""
     chance, orders = torch.Generator().manual_seed(0), []
     data = source.task(STUDENT_TASK)[0]
@@ -87,7 +87,7 @@ def looped(source, task, method, monkeypatch, options=None):
         "preceptor.data.loader.epoch_order",
         lambda count, training, seed, epoch: orders[epoch] if training else np.arange(count),
     )
-    recipe = replace(recipe_of(SCHEDULE), augment="none", precision="32-true")
+    recipe = replace(recipe_of(schedule), augment="none", precision="32-true")
     guide = {}
     if "teacher" in method.needs:
         guide = {"teacher": teacher(), "teacher_classes": source.task(TEACHER_TASK)[2]}
@@ -100,7 +100,7 @@ def recipe_of(schedule):
     return Recipe(
         epochs=schedule.epochs, batch_size=schedule.batch_size, lr=schedule.rate, lr_schedule="step",
         milestones=schedule.milestones, gamma=schedule.factor, momentum=schedule.momentum,
-        weight_decay=schedule.weight_decay,
+        weight_decay=schedule.weight_decay, mixup=schedule.mixup, mixup_until=schedule.mixup_until,
     )  # fmt: skip
 
 
@@ -108,13 +108,15 @@ def states(network):
     return {name: value for name, value in network.state_dict().items() if value.is_floating_point()}
 
 
-def assert_agree(source, task, monkeypatch, packed, plain, packed_options=None, plain_options=None):
-    pack = pack_of(source, task, packed, packed_options)
+def assert_agree(
+    source, task, monkeypatch, packed, plain, packed_options=None, plain_options=None, schedule=SCHEDULE
+):
+    pack = pack_of(source, task, packed, packed_options, schedule)
     before = states(pack.students[0].network)["classifier.weight"].clone()
     pack.train()
     found = states(pack.students[0].network)
     assert (found["classifier.weight"] - before).abs().max() > 0.02, "it hardly moved"
-    wanted = states(looped(source, task, plain, monkeypatch, plain_options))
+    wanted = states(looped(source, task, plain, monkeypatch, plain_options, schedule))
     torch.testing.assert_close(found, wanted, **CLOSE)
 
 
@@ -126,6 +128,17 @@ STEADY = {"schedule": "constant"}
 )
 def test_a_pack_of_one_trains_what_the_loop_trains(source, task, monkeypatch, name, options):
     assert_agree(source, task, monkeypatch, METHODS[name], METHODS[name], options, options)
+
+
+def test_a_pack_mixes_images_as_long_as_the_loop_does(source, task, monkeypatch):
+    mixed = replace(SCHEDULE, mixup=1.0, mixup_until=0.5)
+    sinkhorn = METHODS["sinkhorn"]
+    assert_agree(source, task, monkeypatch, sinkhorn, sinkhorn, STEADY, STEADY, mixed)
+    longer = looped(source, task, sinkhorn, monkeypatch, STEADY, replace(mixed, mixup_until=1.0))
+    pack = pack_of(source, task, sinkhorn, STEADY, mixed)
+    pack.train()
+    with pytest.raises(AssertionError):
+        torch.testing.assert_close(states(pack.students[0].network), states(longer), **CLOSE)
 
 
 def by_epoch(method):

@@ -112,7 +112,7 @@ def test_images_mixed_early_are_left_as_they_are_later(source):
         pack.train()
         return [images for images, *_ in pack.methods[0].seen]
 
-    plain, mixed, early = seen(), seen(mixup=1.0), seen(mixup=1.0, mixed_until=0.5)
+    plain, mixed, early = seen(), seen(mixup=1.0), seen(mixup=1.0, mixup_until=0.5)
     half = len(plain) // 2
     for number, (image, blend, own) in enumerate(zip(plain, mixed, early, strict=True)):
         torch.testing.assert_close(own, blend if number < half else image)

@@ -25,8 +25,8 @@ Data = Annotated[
 ]
 Out = Annotated[str | None, typer.Option("--out", help="The run folder.", rich_help_panel=_RUN)]
 RecipeName = Annotated[
-    str, typer.Option("--recipe", help="small, patient, finetune, quick, adamw, cifar100, cub, paper, cub-paper.",
-                      rich_help_panel=_RECIPE)
+    str, typer.Option("--recipe", rich_help_panel=_RECIPE,
+                      help="small, mixed, patient, finetune, quick, adamw, cifar100, cub, paper, cub-paper.")
 ]  # fmt: skip
 Epochs = Annotated[int | None, typer.Option(help="Passes over the training set.", rich_help_panel=_RECIPE)]
 Lr = Annotated[float | None, typer.Option("--lr", help="Learning rate.", rich_help_panel=_RECIPE)]
@@ -39,6 +39,9 @@ Augment = Annotated[
                              "vectors noise.", rich_help_panel=_RECIPE)
 ]  # fmt: skip
 Mixup = Annotated[float | None, typer.Option(help="Alpha of mixup; 0: none.", rich_help_panel=_RECIPE)]
+MixupUntil = Annotated[
+    float | None, typer.Option(help="Share of the training in which mixup acts.", rich_help_panel=_RECIPE)
+]
 Smoothing = Annotated[
     float | None,
     typer.Option("--label-smoothing", help="Share of a label that all classes get.", rich_help_panel=_RECIPE),
@@ -108,6 +111,7 @@ def train(
     weight_decay: WeightDecay = None,
     augment: Augment = None,
     mixup: Mixup = None,
+    mixup_until: MixupUntil = None,
     label_smoothing: Smoothing = None,
     ema: Ema = None,
     clip: Clip = None,
@@ -130,7 +134,8 @@ def train(
     """
     overrides = _given(
         epochs=epochs, lr=lr, batch_size=batch_size, optimizer=optimizer, lr_schedule=lr_schedule,
-        weight_decay=weight_decay, augment=augment, mixup=mixup, label_smoothing=label_smoothing, ema=ema,
+        weight_decay=weight_decay, augment=augment, mixup=mixup, mixup_until=mixup_until,
+        label_smoothing=label_smoothing, ema=ema,
         clip=clip, accumulate=accumulate, precision=precision, patience=patience, image_size=image_size,
     )  # fmt: skip
     if (zoo is None) != (name is None):
@@ -186,6 +191,7 @@ def distill(
     weight_decay: WeightDecay = None,
     augment: Augment = None,
     mixup: Mixup = None,
+    mixup_until: MixupUntil = None,
     label_smoothing: Smoothing = None,
     ema: Ema = None,
     clip: Clip = None,
@@ -208,7 +214,8 @@ def distill(
     """
     overrides = _given(
         epochs=epochs, lr=lr, batch_size=batch_size, optimizer=optimizer, lr_schedule=lr_schedule,
-        weight_decay=weight_decay, augment=augment, mixup=mixup, label_smoothing=label_smoothing, ema=ema,
+        weight_decay=weight_decay, augment=augment, mixup=mixup, mixup_until=mixup_until,
+        label_smoothing=label_smoothing, ema=ema,
         clip=clip, accumulate=accumulate, precision=precision, patience=patience, image_size=image_size,
     )  # fmt: skip
     from preceptor.distill.schedules import distill as run_distillation

@@ -18,7 +18,7 @@ from preceptor.distill.losses import Method
 from preceptor.distill.monitor import CHECK_EVERY, Monitor, check_weights
 from preceptor.distill.optimise import MovingAverage, set_learning_rate, weights_of
 from preceptor.distill.progress import Reporter
-from preceptor.distill.recipe import Recipe, learning_rate
+from preceptor.distill.recipe import Recipe, learning_rate, mixes_at
 from preceptor.distill.run_folder import RunFolder
 from preceptor.distill.step import StepInputs, TrainingStep
 
@@ -104,22 +104,24 @@ class Loop:
         for place in range(done, self.job.steps_per_epoch):
             self._train_on(next(batches), place)
 
+    def _own_share(self) -> float:
+        """Of an image in its mixture at this step; 1 where images are left as they are."""
+        recipe, seed = self.job.recipe, self.job.seed
+        mixes = mixes_at(recipe, self.step, self.job.steps_per_epoch)
+        return mixup_share(recipe.mixup, seed, self.step) if mixes else 1.0
+
     def _train_on(self, batch: Any, place: int) -> None:
         job, recipe, device = self.job, self.job.recipe, self.job.fabric.device
         batch_size = min(recipe.batch_size, job.num_train)
         rows = min(batch_size, job.num_train - place * batch_size)
-        mix = (
-            torch.full((), mixup_share(recipe.mixup, job.seed, self.step), device=device)
-            if recipe.mixup
-            else None
-        )
+        own = self._own_share() if recipe.mixup else None
         inputs = StepInputs(
             batch.images,
             batch.labels,
             batch.indices,
             batch.weights,
             torch.full((), float(rows), device=device),
-            mix,
+            None if own is None else torch.full((), own, device=device),
         )
         seed_step(job.seed, self.step, job.fabric.global_rank, device)
         set_learning_rate(job.optimizer, learning_rate(recipe, self.step, job.steps_per_epoch))

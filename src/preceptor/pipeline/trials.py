@@ -154,6 +154,7 @@ def plain_attempts(
         settings = _recipe_part(options)
         if name != recipe:
             settings.pop("mixup", None)
+            settings.pop("mixup_until", None)
         if extra is not None:  # as many steps as the others have, or they would gain by their number alone
             settings["epochs"] = epochs_alone(resolve_recipe(name, settings).epochs, labelled, extra)
         folder = PLAIN if name == recipe else f"{PLAIN}-{name}"
