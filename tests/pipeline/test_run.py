@@ -260,14 +260,34 @@ def test_a_run_goes_on_from_another_folder(zoo, tmp_path, monkeypatch):
     assert config["teacher"]["from"] == f"{zoo.url}/same"
 
 
-def test_where_labels_are_many_both_methods_are_tried_by_the_short_recipe(zoo, tmp_path, monkeypatch):
-    monkeypatch.setitem(RECIPES, "small", replace(RECIPES["small"], epochs=1))
-    task = blobs("abcd", seed=7, per_class=100)
-    result = run(zoo, task, student="mlp-8", out=tmp_path / "r", report=False, device="cpu")
+def test_where_labels_are_many_both_methods_are_tried_by_the_mixed_recipe(zoo, tmp_path, monkeypatch):
+    for name, epochs in (("mixed", 8), ("small", 1)):
+        monkeypatch.setitem(RECIPES, name, replace(RECIPES[name], epochs=epochs))
+    task, said = blobs("abcd", seed=7, per_class=100), []
+    result = run(
+        zoo, task, student="mlp-8", out=tmp_path / "r", report=False, device="cpu", notify=said.append
+    )
     assert [trial.method for trial in result.trials] == ["none", "sinkhorn", "sinkhorn+probe"]
-    assert not (tmp_path / "r" / "plain-small").exists(), "the plain one is trained by one recipe"
-    configs = [json.loads(path.read_text()) for path in (tmp_path / "r" / "all-labels").glob("*/config.json")]
-    assert {(config["recipe"]["mixup"], config["data"]["train"]) for config in configs} == {(0.0, 400)}
+    assert "training mlp-8 without a teacher, to compare with (twice: mixed, and the short way)" in said
+    assert list(result.config["plain"]) == ["plain", "plain-small"]
+    found = [json.loads(path.read_text()) for path in (tmp_path / "r" / "all-labels").glob("*/config.json")]
+    mixing = {(one["recipe"]["mixup"], one["recipe"]["mixup_until"], one["data"]["train"]) for one in found}
+    assert mixing == {(1.0, 0.5, 400)}
+
+
+def test_a_recipe_of_ones_own_trains_the_plain_student_once(zoo, tmp_path):
+    own = replace(RECIPES["mixed"], epochs=1, batch_size=32)
+    result = run(
+        zoo,
+        blobs("abcd"),
+        student="mlp-8",
+        out=tmp_path / "r",
+        method="kd",
+        recipe=own,
+        report=False,
+        device="cpu",
+    )
+    assert list(result.config["plain"]) == ["plain"]
 
 
 def factory() -> torch.nn.Module:

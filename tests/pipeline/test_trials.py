@@ -15,14 +15,19 @@ from tests.pipeline.blobs import blobs
 
 @pytest.mark.parametrize(
     ("per_class", "recipe", "options", "expected"),
-    [(99, None, {}, "patient"), (100, None, {}, "small"), (24, "adamw", {}, "adamw"),
-     (24, None, {"mixup": 0.5}, "small"), (24, None, {"epochs": 3}, "small"), (24, None, {"weight": 3.0}, "patient")],
+    [(99, None, {}, "patient"), (100, None, {}, "mixed"), (24, "adamw", {}, "adamw"), (24, "mixed", {}, "mixed"),
+     (24, None, {"mixup": 0.5}, "small"), (100, None, {"mixup": 0.5}, "small"), (24, None, {"epochs": 3}, "mixed"),
+     (100, None, {"epochs": 3}, "mixed"), (24, None, {"weight": 3.0}, "patient")],
 )  # fmt: skip
 def test_the_recipe_goes_by_the_number_of_labels(per_class, recipe, options, expected):
     told, chosen = choose_recipe(recipe, blobs("ab", per_class=per_class), options)
     assert chosen == expected
-    assert bool(told) == (chosen == "patient")
-    assert all(f"{per_class} training vectors a class are few" in sentence for sentence in told)
+    begins = {
+        "patient": f"{per_class} training vectors a class are few: students train by the patient recipe (",
+        "mixed": "students train by the mixed recipe (vectors mixed up in the first half of the epochs); ",
+    }
+    assert len(told) == (recipe is None and chosen in begins)
+    assert all(sentence.startswith(begins[chosen]) for sentence in told)
 
 
 def test_one_label_a_class_is_told_in_the_singular():

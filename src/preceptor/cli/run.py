@@ -49,7 +49,7 @@ def run(
     recipe: Annotated[
         str | None,
         typer.Option(
-            help="How to train: small, patient, … [default: patient under 100 images a class, or small]"
+            help="How to train: small, mixed, patient, … [default: patient under 100 images a class, or mixed]"
         ),
     ] = None,
     option: Options = None,

@@ -20,7 +20,7 @@ from preceptor.metrics import DEFAULT_METRICS
 from preceptor.pipeline.kept import Kept, put_on_top
 from preceptor.pipeline.plan import Plan
 from preceptor.pipeline.result import PipelineResult
-from preceptor.pipeline.trials import PATIENT, PLAIN, Attempt, Trial
+from preceptor.pipeline.trials import PLAIN, Attempt, Trial, beside_a_short_one
 from preceptor.pipeline.verdict import better_alone, no_better_than_nothing, outcome, ranked_sentence
 from preceptor.rank.ranking import rank
 from preceptor.rank.settings import choose_teachers
@@ -73,8 +73,9 @@ def run(
         metrics: Metrics of the ranking; the first decides.
         top: How many of the best teachers to try.
         recipe: How to train: a name of `RECIPES` or a `Recipe`; by default "patient" where there are fewer than 100
-            training images a class and `options` say nothing of epochs or mixing, "small" otherwise. Beside a patient
-            plain student a short one is trained, and the better counts: teachers must not gain by spoiling it.
+            training images a class and `options` say nothing of epochs, "mixed" otherwise, and "small" where they say
+            something of mixing. Beside a patient or mixed plain student a short one is trained, and the better counts:
+            teachers must not gain by spoiling it.
         validation: The share of each training class that is held out; of a class with a single sample, none.
         refit: Train the kept student and the plain one once more, on all labels, when the choice is made. With
             patience they then train for as many epochs as their best weights had, without stopping early.
@@ -113,7 +114,7 @@ def run(
         )
 
         alone = _train_alone(plan, folder, notify)
-        verdict += _said(notify, better_alone(alone))
+        verdict += _said(notify, better_alone(alone, plan.recipe))
         attempts = plan.taught(zoo, leaders, trust_code)  # line 2
         trials = (_best(alone), *_distil(attempts, plan, folder, notify))  # line 3
 
@@ -190,7 +191,8 @@ def _said(notify: Callable[[str], None], sentences: Sequence[str]) -> list[str]:
 
 
 def _train_alone(plan: Plan, folder: Path, notify: Callable[[str], None]) -> list[Trial]:
-    twice = " (twice: patiently, and the short way)" if plan.recipe == PATIENT else ""
+    way = beside_a_short_one(plan.recipe)
+    twice = f" (twice: {way}, and the short way)" if way else ""
     notify(f"training {plan.shared['student']} without a teacher, to compare with{twice}")
     return [one.on(plan.judged, folder) for one in plan.alone(plan.judged)]
 

@@ -21,7 +21,8 @@ from preceptor.wording import counted
 
 FEW = 100  # images a class
 PLAIN = "plain"
-SHORT, PATIENT = "small", "patient"  # recipes
+SHORT, MIXED, PATIENT = "small", "mixed", "patient"  # recipes
+_WAYS = {PATIENT: "patiently", MIXED: "mixed"}  # of plain students beside which a short one is trained
 # The first is level or better where the teacher knows the student's classes, the second where it does not; with many
 # labels neither can be foretold (docs/choosing.md).
 METHODS_TRIED = ("sinkhorn", "sinkhorn+probe")
@@ -97,13 +98,18 @@ def choose_recipe(recipe: Any, task: Task, options: Mapping[str, Any]) -> tuple[
     """The recipe as asked for, or by the number of labels; and what there is to say about the choice."""
     if recipe is not None:
         return [], recipe
-    each = len(task.train) // len(task.classes)
-    if each >= FEW or {"epochs", "mixup"} & options.keys():
+    if {"mixup", "mixup_until"} & options.keys():
         return [], SHORT
+    each = len(task.train) // len(task.classes)
+    without = f"recipe={SHORT!r} (--recipe {SHORT}) is the short one"
+    if each >= FEW or "epochs" in options:
+        return [
+            f"students train by the mixed recipe ({task.kind} mixed up in the first half of the epochs); {without}"
+        ], MIXED
     labelled = counted(each, f"training {task.kind.removesuffix('s')}")
     return [
         f"{labelled} a class {'is' if each == 1 else 'are'} few: students train by the patient recipe ({task.kind} "
-        f"mixed up, three times the epochs); recipe={SHORT!r} (--recipe {SHORT}) is the short one"
+        f"mixed up, three times the epochs); {without}"
     ], PATIENT
 
 
@@ -145,12 +151,17 @@ def further_samples(
     return found, overlaps(everything, task.train, task.test)
 
 
+def beside_a_short_one(recipe: Any) -> str | None:
+    """How the plain student is trained, in a word, where it is trained by the short recipe as well."""
+    return _WAYS.get(recipe) if isinstance(recipe, str) else None
+
+
 def plain_attempts(
     labelled: Split, recipe: Any, options: Mapping[str, Any], extra: Split | None, shared: Mapping[str, Any]
 ) -> list[Attempt]:
-    """The student without a teacher; beside a patient one a short one, since teachers must not gain by its harm."""
+    """The student without a teacher; beside a patient or mixed one a short one: teachers must not gain by its harm."""
     found = []
-    for name in (recipe, SHORT) if recipe == PATIENT else (recipe,):
+    for name in (recipe, SHORT) if beside_a_short_one(recipe) else (recipe,):
         settings = _recipe_part(options)
         if name != recipe:
             settings.pop("mixup", None)

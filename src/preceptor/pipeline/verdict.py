@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from preceptor.core import Ranking
 from preceptor.data import Task
@@ -51,16 +52,16 @@ def no_better_than_nothing(
     ]
 
 
-def better_alone(plain: Sequence[Trial]) -> list[str]:
-    """Say so where the short way was the better one without a teacher."""
+def better_alone(plain: Sequence[Trial], recipe: Any) -> list[str]:
+    """Say so where the short way was better without a teacher than the recipe."""
     if len(plain) < 2:
         return []
-    patient, short = (100 * one.validation_accuracy for one in plain)
-    if short <= patient:
+    asked, short = (100 * one.validation_accuracy for one in plain)
+    if short <= asked:
         return []
     return [
-        f"without a teacher the short recipe is better ({short:.1f} % on validation data, the patient one "
-        f"{patient:.1f} %), so that is what teachers are held against"
+        f"without a teacher the short recipe is better ({short:.1f} % on validation data, the {recipe} one "
+        f"{asked:.1f} %), so that is what teachers are held against"
     ]
 
 
