@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from experiments.bars import gains_by_overlap
 from experiments.book import SEEDS, Book, Sample, chooser, table
 from experiments.items import few, fig05, seen
 from experiments.jobs import Job
-from experiments.schedule import PATIENT, PLAIN
+from experiments.schedule import MIXED_EARLY, PATIENT, PLAIN
 
 DATA, COUNT = "cifar100", 25
 METHODS = (
@@ -28,34 +29,52 @@ def gains_table(book: Book) -> str:
     """Points over the student alone and their standard error, for methods and overlaps that have been run."""
     scale = book.scale
     tasks = scale.tasks(DATA)
-    student = fig05.STUDENTS[DATA][0]
-    lines = []
-    settings = {f"{scale.kind(DATA).per_class} images a class": [
+    student, whole = fig05.STUDENTS[DATA][0], f"{scale.kind(DATA).per_class} images a class"
+    by_task = [
         [job for seed in scale.seeds for job in fig05.setting(scale, DATA, student, task, seed)] for task in tasks
-    ]}  # fmt: skip
+    ]  # fmt: skip
+    lines = [*_methods(book, whole, by_task), *_on_mixed_images(book, whole)]
     halves = chooser(seen.jobs(scale))
     for data, way in seen.WAYS.items():
         named = f"{scale.kind(data).per_class} images a class, {way} by the teacher"
-        settings[named] = [halves(data=data, task=task) for task in tasks]
+        lines += _methods(book, named, [halves(data=data, task=task) for task in tasks])
     for recipe in (PLAIN, PATIENT):
         named = f"{COUNT} images a class" + ("" if recipe == PLAIN else f", `{recipe}`")
-        settings[named] = [
+        lines += _methods(book, named, [
             [job for seed in scale.seeds for job in few.setting(scale, DATA, COUNT, task, seed, 0, recipe)]
             if task in few.TASKS[DATA] else [] for task in tasks
-        ]  # fmt: skip
-    for images, by_task in settings.items():
-        for name in METHODS:
-            cells = [_cell(book, jobs, name) for jobs in by_task]
-            if any(cells):
-                lines.append([f"{images}, `{name}`", *cells])
+        ])  # fmt: skip
     return table(
         ["classes in common", *(f"{fig05.overlap_of(scale, DATA, task):.0%}" for task in tasks)], lines
     )
 
 
+def _methods(book: Book, images: str, by_task: list[list[Job]]) -> list[list[str]]:
+    """A line for each method that has been run."""
+    lines = [[f"{images}, `{name}`", *(_cell(book, jobs, name) for jobs in by_task)] for name in METHODS]
+    return [line for line in lines if any(line[1:])]
+
+
+def _on_mixed_images(book: Book, images: str) -> list[list[str]]:
+    """What mixing gave the student alone, and a teacher on top of that."""
+    none, taught = ("none", MIXED_EARLY), ("sinkhorn", MIXED_EARLY)
+    pairs = {
+        "the student alone, against not mixed": (none, ("none", PLAIN)),
+        "`sinkhorn`, against alone and mixed": (taught, none),
+    }
+    lines = [
+        [f"{images}, mixed in the first half: {name}", *map(_shown, gains_by_overlap(book, *pair).values())]
+        for name, pair in pairs.items()
+    ]
+    return [line for line in lines if any(line[1:])]
+
+
 def _cell(book: Book, jobs: list[Job], name: str) -> str:
     choose = chooser(jobs)
-    gain: Sample = book.gains(choose(name=name), choose(name="none"))
+    return _shown(book.gains(choose(name=name), choose(name="none")))
+
+
+def _shown(gain: Sample) -> str:
     count = len(gain.values)
     if count < 2:
         return ""

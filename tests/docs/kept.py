@@ -30,9 +30,12 @@ ORDINARY = [row for row in SEARCH if row.get("recipe", "plain") == "plain"]
 SHORT = [row for row in ORDINARY if row["epochs"] == 60 or row["per_class"]]
 LONG, SMOOTH = ([row for row in ORDINARY if (row["epochs"], row["per_class"], row["seed"]) == (200, None, seed)]
                 for seed in (3, 4))  # fmt: skip
-TEST_SET = [row for row in rows_of("fig05") if row["split"] == "test"]
+ANY_RECIPE = [row for row in rows_of("fig05") if row["split"] == "test"]
+TEST_SET = [row for row in ANY_RECIPE if row.get("recipe", "plain") == "plain"]
 # `sinkhorn` with the settings that it has by default today.
 AS_TODAY = [row for row in TEST_SET if row["variant"] != "sinkhorn" or row["options"]["temperature"] == 6.0]
+# Students on images that were mixed in the first half of the epochs, under the names that they have without.
+MIXED_EARLY = [{**row, "variant": row["method"]} for row in ANY_RECIPE if row.get("recipe") == "mixed-early"]
 COSTS = rows_of("tab08")
 EVERY_FEW = [row for row in lines_of("few") if row["data"] == "cifar100"]
 BIRDS_FEW = [row for row in lines_of("few") if row["data"] == "cub200"]
@@ -133,6 +136,12 @@ def gained(per_class: int | None, method: str, overlap: float, few: list[dict[st
     found = gains(method, per_class, overlap, rows=few if per_class else AS_TODAY)
     assert len(found) == 3
     return with_error(found)
+
+
+def alone_by_mixing(overlap: float | None = None) -> list[float]:
+    """Points that the student alone gained by images that are mixed in the first half of the epochs."""
+    mixed = [{**row, "variant": "mixed"} for row in MIXED_EARLY if row["method"] == "none"]
+    return gains("mixed", None, overlap, rows=[*AS_TODAY, *mixed])
 
 
 def reached(method: str, overlap: float, few: list[dict[str, Any]] = FEW) -> str:

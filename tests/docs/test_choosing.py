@@ -15,6 +15,7 @@ from tests.docs.claims_of_use import (
     how_many_are_few,
     in_short,
     limits,
+    mixed_images,
     photographs,
     seen_images,
     the_demonstration,
@@ -65,6 +66,7 @@ from tests.docs.pages import ROOT
         (WHEN, the_ranking),
         (WHEN, photographs),
         (WHEN, seen_images),
+        (WHEN, mixed_images),
         (LIMITS, limits),
         (METRICS, the_metrics),
     ],
@@ -84,7 +86,7 @@ TRIALS = PAGE[PAGE.index("## Two first trials") :]  # these are stated there and
     [
         (BODY, CHOOSING, TRIALS + " 0.1"),  # epsilon
         (re.sub("<!-- (counts|demo|seen|seen-patient):begin.*?(counts|demo|seen|seen-patient):end", "", WHEN),
-         (when_it_helps, how_many_are_few, the_demonstration, the_ranking, photographs, seen_images), ""),
+         (when_it_helps, how_many_are_few, the_demonstration, the_ranking, photographs, seen_images, mixed_images), ""),
         (LIMITS, (limits,), TRIALS),
     ],
     ids=["choosing", "when it helps", "limits"],
