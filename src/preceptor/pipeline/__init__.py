@@ -69,7 +69,7 @@ def run(
         student: An architecture's name.
         out: Folder for the ranking, a run folder for each trial, the kept student and the report.
         method: How to distil: one method or several, of which validation data choose; by default `sinkhorn` and
-            `sinkhorn+probe`, with an option of a method `sinkhorn` alone.
+            `sinkhorn+probe`, with an option of a method the first of them that has it.
         metrics: Metrics of the ranking; the first decides.
         top: How many of the best teachers to try.
         recipe: How to train: a name of `RECIPES` or a `Recipe`; by default "patient" where there are fewer than 100

@@ -12,6 +12,8 @@ from preceptor.core import PreceptorError
 from preceptor.data import Split, Task
 from preceptor.data.unlabelled import epochs_alone, overlaps, without
 from preceptor.distill.fitting import Fitting
+from preceptor.distill.losses import METHODS
+from preceptor.distill.losses.table import default_options
 from preceptor.distill.prepare import Settings
 from preceptor.distill.recipe import RECIPE_FIELDS, resolve_recipe
 from preceptor.distill.result import Result
@@ -116,15 +118,16 @@ def choose_recipe(recipe: Any, task: Task, options: Mapping[str, Any]) -> tuple[
 def choose_methods(
     method: str | Sequence[str] | None, options: Mapping[str, Any]
 ) -> tuple[list[str], tuple[str, ...]]:
-    """The methods as asked for, or two where no option belongs to one of them; and what to say."""
+    """The methods as asked for, or two; where an option belongs to one of them the first that has it; what to say."""
     if isinstance(method, str):
         return [], (method,)
     if method is not None:
         if not method:
             raise PreceptorError("no method came; name one or more, or leave it out")
         return [], tuple(dict.fromkeys(method))
-    if options.keys() - RECIPE_FIELDS:
-        return [], METHODS_TRIED[:1]
+    if own := options.keys() - RECIPE_FIELDS:
+        having = [name for name in METHODS_TRIED if own <= default_options(METHODS[name]).keys()]
+        return [], (having[0] if having else METHODS_TRIED[0],)
     return [f"{' and '.join(METHODS_TRIED)} are both tried; method (--method) names one"], METHODS_TRIED
 
 
