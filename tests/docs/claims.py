@@ -218,9 +218,10 @@ def what_run_does() -> list[str]:
     gain = {method: chosen(method, "letters", 160) - chosen("plain", "letters", 160)
             for method in ("sinkhorn", "sinkhorn+probe")}  # fmt: skip
     ahead = chosen("chosen, all labels", "letters", 160) - chosen("plain, all labels", "letters", 160)
-    assert abs(gain["sinkhorn"]) < 0.5
     best = [max("sinkhorn", "sinkhorn+probe", key=lambda method: chosen(method, "digits", n)) for n in counts]
     assert best == ["sinkhorn", "sinkhorn", "sinkhorn+probe"]
+    digits = [row for row in CHOICE if row["teacher"] == "digits" and row["count"] == 160]
+    assert sum(row["accuracies"]["chosen"] == row["accuracies"]["plain"] for row in digits) == 1
     cost = [
         chosen(method, "digits", n) - chosen("chosen", "digits", n)
         for method, n in zip(best, counts, strict=True)
@@ -232,9 +233,10 @@ def what_run_does() -> list[str]:
     ]
     return [
         f"in {len(letters) - 1} of {len(letters)} runs; once, with 160 images, they chose the plain student",
-        f"With 160 images `sinkhorn+probe` gained {gain['sinkhorn+probe']:.1f} points there",
+        f"With 160 images `sinkhorn+probe` gained {gain['sinkhorn+probe']:.1f} points there and `sinkhorn` lost "
+        f"{-gain['sinkhorn']:.1f},",
         f"in the end, on all labels, what `run` kept was {ahead:.1f} points ahead of the plain student.",
-        f"they cost {cost[0]:.1f}, {cost[1]:.1f} and {cost[2]:.1f} points against always taking that. The last "
+        f"of the test split, cost {cost[0]:.1f}, {cost[1]:.1f} and {cost[2]:.1f} points against always taking that. The last "
         f"training added {min(added):.1f} to {max(added):.1f} points.",
     ]
 
