@@ -28,9 +28,9 @@ hardware and versions. "{not_run}" stands where there is no row{listed}.
 """
 BARS = """\
 Set before the runs, from the paper's own figures and what a user would need. What came after a look at rows (images new
-to the teacher, the patient recipe, `bridge`, students of 25 images a class for the metrics, the bar of Tab. 9 in two
-parts) is held to the same limits. Seeds are three at most, of one teacher and one split: their errors know nothing of
-other teachers."""
+to the teacher, mixed ones, the patient recipe, `bridge`, students of 25 images a class for the metrics, the bar of
+Tab. 9 in two parts) is held to the same limits. Seeds are three at most, of one teacher and one split: their errors
+know nothing of other teachers."""
 
 TRAINER = """\
 Students were trained by `experiments/packed.py`, many side by side, and not by `preceptor.train`; a test holds that a

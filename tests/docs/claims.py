@@ -236,8 +236,8 @@ def what_run_does() -> list[str]:
         f"With 160 images `sinkhorn+probe` gained {gain['sinkhorn+probe']:.1f} points there and `sinkhorn` lost "
         f"{-gain['sinkhorn']:.1f},",
         f"in the end, on all labels, what `run` kept was {ahead:.1f} points ahead of the plain student.",
-        f"of the test split, cost {cost[0]:.1f}, {cost[1]:.1f} and {cost[2]:.1f} points against always taking that. The last "
-        f"training added {min(added):.1f} to {max(added):.1f} points.",
+        f"of the test split, cost {cost[0]:.1f}, {cost[1]:.1f} and {cost[2]:.1f} points against always taking that. "
+        f"The last training added {min(added):.1f} to {max(added):.1f} points.",
     ]
 
 

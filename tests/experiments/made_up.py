@@ -24,6 +24,15 @@ def figure_five(gain, seeds=(0, 1, 2)):
     ]
 
 
+def mixed_early(alone, gain, seeds=(0, 1, 2)):
+    return [
+        (job, 0.7 + 0.001 * seed + alone(task) + (gain(task) if job.method == "sinkhorn" else 0))
+        for task in range(6)
+        for seed in seeds
+        for job in fig05.mixed(PAPER, task, seed)
+    ]
+
+
 def score_rows(scores, accuracies):
     return [{"data": "cifar100", "per_class": None, "task": task, "teacher": "wrn-40-2", "teacher_task": place,
              "teacher_epochs": 60, "accuracy": accuracy,

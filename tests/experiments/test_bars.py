@@ -7,14 +7,23 @@ import re
 from statistics import mean
 
 import pytest
-from experiments.bars import MISSED, REACHED, UNKNOWN, assessment, few_labels, new_images, overlaps
+from experiments.bars import (
+    MISSED,
+    REACHED,
+    UNKNOWN,
+    assessment,
+    few_labels,
+    mixed_images,
+    new_images,
+    overlaps,
+)
 from experiments.book import Book
 from experiments.items import few, fig05, fig07, fig10, seen
 from experiments.jobs import PAPER
 from experiments.schedule import PATIENT, PLAIN
 from experiments.summary import in_short
 
-from tests.experiments.made_up import figure_five, score_rows, write
+from tests.experiments.made_up import figure_five, mixed_early, score_rows, write
 
 
 @pytest.mark.parametrize(
@@ -35,6 +44,34 @@ from tests.experiments.made_up import figure_five, score_rows, write
 def test_the_bar_of_figure_five(tmp_path, gain, seeds, verdicts):
     write(tmp_path, "fig05", figure_five(gain, seeds))
     assert tuple(bar.verdict for bar in overlaps(Book(tmp_path))) == verdicts
+
+
+@pytest.mark.parametrize(
+    ("gain", "seeds", "verdict"),
+    [
+        (0.02, (0, 1, 2), REACHED),
+        (0.01, (0, 1, 2), MISSED),
+        (-0.01, (0, 1, 2), MISSED),
+        (0.02, (0, 1), UNKNOWN),
+    ],
+)
+def test_the_bar_on_mixed_images_asks_for_both_bars_of_figure_five(tmp_path, gain, seeds, verdict):
+    rows = [*figure_five(lambda task, seed: 0.5), *mixed_early(lambda task: 0.1, lambda task: gain, seeds)]
+    write(tmp_path, "fig05", rows)
+    (bar,) = mixed_images(Book(tmp_path))
+    assert bar.verdict == verdict
+    assert ("by the paper's training by 100%: +10.00 ± 0.00 (3)" in bar.detail) == (len(seeds) == 3)
+
+
+def test_the_summary_tells_mixing_and_the_teacher_apart(tmp_path):
+    rows = [
+        *figure_five(lambda task, seed: 0.5),
+        *mixed_early(lambda task: 0.01 * task, lambda task: 0.002 * task),
+    ]
+    write(tmp_path, "fig05", rows)
+    told = in_short(Book(tmp_path))
+    assert "student alone was better by 0.0 to 5.0 points, 2.5 in the mean" in told
+    assert "`sinkhorn` gained 0.0 to 1.0 on top of that, 0.5 in the mean. Together that is 3.0." in told
 
 
 def test_the_summary_says_what_was_run_with_two_seeds(tmp_path):
