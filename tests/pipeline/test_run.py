@@ -268,7 +268,7 @@ def test_where_labels_are_many_both_methods_are_tried_by_the_mixed_recipe(zoo, t
         zoo, task, student="mlp-8", out=tmp_path / "r", report=False, device="cpu", notify=said.append
     )
     assert [trial.method for trial in result.trials] == ["none", "sinkhorn", "sinkhorn+probe"]
-    assert "training mlp-8 without a teacher, to compare with (twice: mixed, and the short way)" in said
+    assert "training mlp-8 without a teacher, to compare with (twice: mixed, and unmixed)" in said
     assert list(result.config["plain"]) == ["plain", "plain-small"]
     found = [json.loads(path.read_text()) for path in (tmp_path / "r" / "all-labels").glob("*/config.json")]
     mixing = {(one["recipe"]["mixup"], one["recipe"]["mixup_until"], one["data"]["train"]) for one in found}

@@ -17,6 +17,7 @@ from tests.pipeline.blobs import blobs
     ("per_class", "recipe", "options", "expected"),
     [(99, None, {}, "patient"), (100, None, {}, "mixed"), (24, "adamw", {}, "adamw"), (24, "mixed", {}, "mixed"),
      (24, None, {"mixup": 0.5}, "small"), (100, None, {"mixup": 0.5}, "small"), (24, None, {"epochs": 3}, "mixed"),
+     (24, None, {"mixup_until": 0.5}, "patient"), (100, None, {"mixup_until": 0.7}, "mixed"),
      (100, None, {"epochs": 3}, "mixed"), (24, None, {"weight": 3.0}, "patient")],
 )  # fmt: skip
 def test_the_recipe_goes_by_the_number_of_labels(per_class, recipe, options, expected):
@@ -24,7 +25,7 @@ def test_the_recipe_goes_by_the_number_of_labels(per_class, recipe, options, exp
     assert chosen == expected
     begins = {
         "patient": f"{per_class} training vectors a class are few: students train by the patient recipe (",
-        "mixed": "students train by the mixed recipe (vectors mixed up in the first half of the epochs); ",
+        "mixed": "students train by the mixed recipe (vectors mixed up at first, later as they are); ",
     }
     assert len(told) == (recipe is None and chosen in begins)
     assert all(sentence.startswith(begins[chosen]) for sentence in told)

@@ -20,7 +20,7 @@ from preceptor.metrics import DEFAULT_METRICS
 from preceptor.pipeline.kept import Kept, put_on_top
 from preceptor.pipeline.plan import Plan
 from preceptor.pipeline.result import PipelineResult
-from preceptor.pipeline.trials import PLAIN, Attempt, Trial, beside_a_short_one
+from preceptor.pipeline.trials import PLAIN, Attempt, Trial, trained_twice
 from preceptor.pipeline.verdict import better_alone, no_better_than_nothing, outcome, ranked_sentence
 from preceptor.rank.ranking import rank
 from preceptor.rank.settings import choose_teachers
@@ -191,8 +191,8 @@ def _said(notify: Callable[[str], None], sentences: Sequence[str]) -> list[str]:
 
 
 def _train_alone(plan: Plan, folder: Path, notify: Callable[[str], None]) -> list[Trial]:
-    way = beside_a_short_one(plan.recipe)
-    twice = f" (twice: {way}, and the short way)" if way else ""
+    ways = trained_twice(plan.recipe)
+    twice = f" (twice: {ways[0]})" if ways else ""
     notify(f"training {plan.shared['student']} without a teacher, to compare with{twice}")
     return [one.on(plan.judged, folder) for one in plan.alone(plan.judged)]
 

@@ -24,7 +24,8 @@ from preceptor.wording import counted
 FEW = 100  # images a class
 PLAIN = "plain"
 SHORT, MIXED, PATIENT = "small", "mixed", "patient"  # recipes
-_WAYS = {PATIENT: "patiently", MIXED: "mixed"}  # of plain students beside which a short one is trained
+# Recipes beside which a plain student is trained by the short one as well: in which two ways, and the other's name.
+_TWICE = {PATIENT: ("patiently, and the short way", "short"), MIXED: ("mixed, and unmixed", "unmixed")}
 # The first is level or better where the teacher knows the student's classes, the second where it does not; with many
 # labels neither can be foretold (docs/choosing.md).
 METHODS_TRIED = ("sinkhorn", "sinkhorn+probe")
@@ -100,18 +101,17 @@ def choose_recipe(recipe: Any, task: Task, options: Mapping[str, Any]) -> tuple[
     """The recipe as asked for, or by the number of labels; and what there is to say about the choice."""
     if recipe is not None:
         return [], recipe
-    if {"mixup", "mixup_until"} & options.keys():
+    if "mixup" in options:
         return [], SHORT
-    each = len(task.train) // len(task.classes)
-    without = f"recipe={SHORT!r} (--recipe {SHORT}) is the short one"
+    each, other = len(task.train) // len(task.classes), f"recipe={SHORT!r} (--recipe {SHORT})"
     if each >= FEW or "epochs" in options:
         return [
-            f"students train by the mixed recipe ({task.kind} mixed up in the first half of the epochs); {without}"
+            f"students train by the mixed recipe ({task.kind} mixed up at first, later as they are); {other} mixes none"
         ], MIXED
     labelled = counted(each, f"training {task.kind.removesuffix('s')}")
     return [
         f"{labelled} a class {'is' if each == 1 else 'are'} few: students train by the patient recipe ({task.kind} "
-        f"mixed up, three times the epochs); {without}"
+        f"mixed up, three times the epochs); {other} is the short one"
     ], PATIENT
 
 
@@ -154,9 +154,9 @@ def further_samples(
     return found, overlaps(everything, task.train, task.test)
 
 
-def beside_a_short_one(recipe: Any) -> str | None:
-    """How the plain student is trained, in a word, where it is trained by the short recipe as well."""
-    return _WAYS.get(recipe) if isinstance(recipe, str) else None
+def trained_twice(recipe: Any) -> tuple[str, str] | None:
+    """In which two ways the plain student is trained, where it is, and what the other recipe is called."""
+    return _TWICE.get(recipe) if isinstance(recipe, str) else None
 
 
 def plain_attempts(
@@ -164,7 +164,7 @@ def plain_attempts(
 ) -> list[Attempt]:
     """The student without a teacher; beside a patient or mixed one a short one: teachers must not gain by its harm."""
     found = []
-    for name in (recipe, SHORT) if beside_a_short_one(recipe) else (recipe,):
+    for name in (recipe, SHORT) if trained_twice(recipe) else (recipe,):
         settings = _recipe_part(options)
         if name != recipe:
             settings.pop("mixup", None)
