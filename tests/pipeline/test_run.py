@@ -61,7 +61,7 @@ def test_defaults_of_torch_and_kinds_of_seeds_change_nothing_and_random_numbers_
 
 def test_of_several_methods_the_best_on_validation_is_kept(zoo, tmp_path, monkeypatch):
     monkeypatch.setitem(RECIPES, "patient", replace(RECIPES["patient"], epochs=8))
-    monkeypatch.setitem(RECIPES, "small", replace(RECIPES["small"], epochs=2))
+    monkeypatch.setitem(RECIPES, "mixed", replace(RECIPES["mixed"], epochs=2))
     said: list[str] = []
     quick = {"student": "mlp-8", "device": "cpu", "batch_size": 32}
     result = run(zoo, blobs("abcd", seed=7), out=tmp_path / "r", notify=said.append, **quick)
@@ -176,7 +176,7 @@ def test_a_harmful_teacher_is_left_aside_and_said_so(zoo, tmp_path):
 
 @pytest.mark.parametrize(("asked", "again"), [({}, True), ({"refit": True}, True), ({"refit": False}, False)])
 def test_the_kept_student_learns_once_more_from_all_labels(zoo, tmp_path, asked, again, monkeypatch):
-    for name in ("patient", "small"):
+    for name in ("patient", "mixed"):
         monkeypatch.setitem(RECIPES, name, replace(RECIPES[name], epochs=4))
     task, said = blobs("abcd", seed=7), []
     quick = {"student": "mlp-8", "device": "cpu", "batch_size": 32, "method": "sinkhorn", "report": False}
@@ -268,7 +268,7 @@ def test_where_labels_are_many_both_methods_are_tried_by_the_mixed_recipe(zoo, t
         zoo, task, student="mlp-8", out=tmp_path / "r", report=False, device="cpu", notify=said.append
     )
     assert [trial.method for trial in result.trials] == ["none", "sinkhorn", "sinkhorn+probe"]
-    assert "training mlp-8 without a teacher, to compare with (twice: mixed, and unmixed)" in said
+    assert "training mlp-8 without a teacher, to compare with (twice: by the recipes mixed and small)" in said
     assert list(result.config["plain"]) == ["plain", "plain-small"]
     found = [json.loads(path.read_text()) for path in (tmp_path / "r" / "all-labels").glob("*/config.json")]
     mixing = {(one["recipe"]["mixup"], one["recipe"]["mixup_until"], one["data"]["train"]) for one in found}

@@ -64,30 +64,31 @@ def test_the_method_that_suits_the_teacher_comes_first_and_wins_ties(known, expe
 
 
 @pytest.mark.parametrize("patiently", [True, False])
-def test_beside_a_patient_plain_student_a_short_one_is_trained_and_the_better_counts(
+def test_beside_a_patient_plain_student_a_mixed_one_is_trained_and_the_better_counts(
     zoo, tmp_path, monkeypatch, patiently
 ):
     quick = {"student": "mlp-8", "device": "cpu", "report": False, "batch_size": 32, "method": "sinkhorn"}
-    epochs = {"patient": 20, "small": 1} if patiently else {"patient": 1, "small": 20}
+    epochs = {"patient": 20, "mixed": 1} if patiently else {"patient": 1, "mixed": 20}
     for name, count in epochs.items():
         monkeypatch.setitem(RECIPES, name, replace(RECIPES[name], epochs=count))
     said: list[str] = []
     result = run(zoo, blobs("abcd", seed=7), out=tmp_path / "r", notify=said.append, **quick)
     assert "24 training vectors a class are few" in said[0]
-    patient, short = (
+    assert any("(twice: by the recipes patient and mixed)" in sentence for sentence in said)
+    patient, mixed = (
         json.loads((tmp_path / "r" / name / "result.json").read_text())["accuracy"]
-        for name in ("plain", "plain-small")
+        for name in ("plain", "plain-mixed")
     )
     configs = [
-        json.loads((tmp_path / "r" / name / "config.json").read_text())["recipe"]["mixup"]
-        for name in ("plain", "plain-small", "from-same")
+        json.loads((tmp_path / "r" / name / "config.json").read_text())["recipe"]
+        for name in ("plain", "plain-mixed", "from-same")
     ]
-    assert configs == [1.0, 0.0, 1.0]
+    assert [(one["mixup"], one["mixup_until"]) for one in configs] == [(1.0, 1.0), (1.0, 0.5), (1.0, 1.0)]
     assert result.trials[0].teacher is None
-    assert (patient > short) == patiently
-    assert result.trials[0].validation_accuracy == max(patient, short)
-    assert result.config["plain"] == {"plain": patient, "plain-small": short}
-    told = any("without a teacher the short recipe is better" in sentence for sentence in result.verdict)
+    assert (patient > mixed) == patiently
+    assert result.trials[0].validation_accuracy == max(patient, mixed)
+    assert result.config["plain"] == {"plain": patient, "plain-mixed": mixed}
+    told = any("without a teacher the mixed recipe is better" in sentence for sentence in result.verdict)
     assert told != patiently
 
 

@@ -20,7 +20,7 @@ from preceptor.metrics import DEFAULT_METRICS
 from preceptor.pipeline.kept import Kept, put_on_top
 from preceptor.pipeline.plan import Plan
 from preceptor.pipeline.result import PipelineResult
-from preceptor.pipeline.trials import PLAIN, Attempt, Trial, trained_twice
+from preceptor.pipeline.trials import PLAIN, Attempt, Trial, other_recipe
 from preceptor.pipeline.verdict import better_alone, no_better_than_nothing, outcome, ranked_sentence
 from preceptor.rank.ranking import rank
 from preceptor.rank.settings import choose_teachers
@@ -74,8 +74,8 @@ def run(
         top: How many of the best teachers to try.
         recipe: How to train: a name of `RECIPES` or a `Recipe`; by default "patient" where there are fewer than 100
             training images a class and `options` say nothing of epochs, "mixed" otherwise, and "small" where they say
-            something of mixing. Beside a patient or mixed plain student a short one is trained, and the better counts:
-            teachers must not gain by spoiling it.
+            `mixup`. The plain student is trained by "mixed" too beside "patient", by "small" beside "mixed", and the
+            better counts: teachers must not gain by spoiling it.
         validation: The share of each training class that is held out; of a class with a single sample, none.
         refit: Train the kept student and the plain one once more, on all labels, when the choice is made. With
             patience they then train for as many epochs as their best weights had, without stopping early.
@@ -191,8 +191,8 @@ def _said(notify: Callable[[str], None], sentences: Sequence[str]) -> list[str]:
 
 
 def _train_alone(plan: Plan, folder: Path, notify: Callable[[str], None]) -> list[Trial]:
-    ways = trained_twice(plan.recipe)
-    twice = f" (twice: {ways[0]})" if ways else ""
+    other = other_recipe(plan.recipe)
+    twice = f" (twice: by the recipes {plan.recipe} and {other})" if other else ""
     notify(f"training {plan.shared['student']} without a teacher, to compare with{twice}")
     return [one.on(plan.judged, folder) for one in plan.alone(plan.judged)]
 

@@ -24,8 +24,8 @@ from preceptor.wording import counted
 FEW = 100  # images a class
 PLAIN = "plain"
 SHORT, MIXED, PATIENT = "small", "mixed", "patient"  # recipes
-# Recipes beside which a plain student is trained by the short one as well: in which two ways, and the other's name.
-_TWICE = {PATIENT: ("patiently, and the short way", "short"), MIXED: ("mixed, and unmixed", "unmixed")}
+# Recipes by which a student without a teacher may do worse, and those by which it is trained as well.
+_OTHER = {PATIENT: MIXED, MIXED: SHORT}
 # The first is level or better where the teacher knows the student's classes, the second where it does not; with many
 # labels neither can be foretold (docs/choosing.md).
 METHODS_TRIED = ("sinkhorn", "sinkhorn+probe")
@@ -103,15 +103,16 @@ def choose_recipe(recipe: Any, task: Task, options: Mapping[str, Any]) -> tuple[
         return [], recipe
     if "mixup" in options:
         return [], SHORT
-    each, other = len(task.train) // len(task.classes), f"recipe={SHORT!r} (--recipe {SHORT})"
+    each = len(task.train) // len(task.classes)
     if each >= FEW or "epochs" in options:
         return [
-            f"students train by the mixed recipe ({task.kind} mixed up at first, later as they are); {other} mixes none"
+            f"students train by the mixed recipe ({task.kind} mixed up at first, later as they are); recipe={SHORT!r} "
+            f"(--recipe {SHORT}) mixes none"
         ], MIXED
     labelled = counted(each, f"training {task.kind.removesuffix('s')}")
     return [
         f"{labelled} a class {'is' if each == 1 else 'are'} few: students train by the patient recipe ({task.kind} "
-        f"mixed up, three times the epochs); {other} is the short one"
+        f"mixed up, three times the epochs); recipe={MIXED!r} (--recipe {MIXED}) is a shorter one"
     ], PATIENT
 
 
@@ -154,17 +155,17 @@ def further_samples(
     return found, overlaps(everything, task.train, task.test)
 
 
-def trained_twice(recipe: Any) -> tuple[str, str] | None:
-    """In which two ways the plain student is trained, where it is, and what the other recipe is called."""
-    return _TWICE.get(recipe) if isinstance(recipe, str) else None
+def other_recipe(recipe: Any) -> str | None:
+    """By which recipe the plain student is trained beside this one, if by any."""
+    return _OTHER.get(recipe) if isinstance(recipe, str) else None
 
 
 def plain_attempts(
     labelled: Split, recipe: Any, options: Mapping[str, Any], extra: Split | None, shared: Mapping[str, Any]
 ) -> list[Attempt]:
-    """The student without a teacher; beside a patient or mixed one a short one: teachers must not gain by its harm."""
+    """The student without a teacher, by another recipe as well where this one may do it harm: no teacher's merit."""
     found = []
-    for name in (recipe, SHORT) if trained_twice(recipe) else (recipe,):
+    for name in (recipe, other) if (other := other_recipe(recipe)) else (recipe,):
         settings = _recipe_part(options)
         if name != recipe:
             settings.pop("mixup", None)

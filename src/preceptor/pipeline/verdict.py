@@ -9,7 +9,7 @@ from typing import Any
 from preceptor.core import Ranking
 from preceptor.data import Task
 from preceptor.pipeline.kept import Kept
-from preceptor.pipeline.trials import Trial, trained_twice
+from preceptor.pipeline.trials import Trial, other_recipe
 from preceptor.rank.reference import untrained_score
 from preceptor.wording import counted
 from preceptor.zoo import Zoo
@@ -54,13 +54,13 @@ def no_better_than_nothing(
 
 def better_alone(plain: Sequence[Trial], recipe: Any) -> list[str]:
     """Say so where the plain student was better by the other recipe than by the one of the students of teachers."""
-    if (ways := trained_twice(recipe)) is None:
+    if (other := other_recipe(recipe)) is None:
         return []
-    asked, short = (100 * one.validation_accuracy for one in plain)
-    if short <= asked:
+    asked, found = (100 * one.validation_accuracy for one in plain)
+    if found <= asked:
         return []
     return [
-        f"without a teacher the {ways[1]} recipe is better ({short:.1f} % on validation data, the {recipe} one "
+        f"without a teacher the {other} recipe is better ({found:.1f} % on validation data, the {recipe} one "
         f"{asked:.1f} %), so that is what teachers are held against"
     ]
 
