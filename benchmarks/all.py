@@ -27,6 +27,7 @@ BENCHMARKS: dict[str, tuple[list[str], list[str] | None, bool]] = {
     "distill": ([], ["--quick"], False),
     "methods": ([], ["--quick"], False),
     "methods --patient": ([], ["--quick"], False),
+    "methods --mixed": ([], ["--quick"], False),
     "characters": ([], ["--quick"], False),
     "counts": ([], ["--quick"], False),
     "demo": ([], ["--quick"], False),

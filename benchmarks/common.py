@@ -60,23 +60,23 @@ def keep(name: str, data: dict[str, Any]) -> None:
     write(name, {**data, "evidence": evidence()})
 
 
-def keep_rows(name: str, rows: Sequence[dict[str, Any]], cell: Sequence[str], **rest: Any) -> None:
+def keep_rows(name: str, rows: Sequence[dict[str, Any]], cell: Sequence[str]) -> None:
     """Write rows that this process has made in the place of those of the same cells; others stay, with their evidence.
 
     Args:
         name: Of the benchmark.
         rows: What was made.
         cell: The fields that tell rows apart.
-        **rest: What else is to be written.
     """
-    earlier, proof = kept(name), evidence()
+    earlier = kept(name) if (RESULTS / f"{name}.json").exists() else {"rows": []}
+    proof = evidence()
     new = {tuple(row[field] for field in cell): {**row, "evidence": proof} for row in rows}
     old = [
         {**row, "evidence": row.get("evidence", earlier.get("evidence"))}
         for row in earlier["rows"]
         if tuple(row[field] for field in cell) not in new
     ]
-    write(name, {"rows": [*old, *new.values()], **rest})
+    write(name, {"rows": [*old, *new.values()]})
 
 
 def kept(name: str) -> dict[str, Any]:

@@ -113,7 +113,7 @@ def main() -> None:
         if args.quick:
             print(table({"rows": rows}))
             return
-        keep_rows("counts", rows, ("count", "recipe", "draw"), teacher=teacher(quick=False).accuracy)
+        keep_rows("counts", rows, ("count", "recipe", "draw"))
     result = kept("counts")
     show("counts", table(result), page=PAGE)
     draw(result)

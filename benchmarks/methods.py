@@ -8,6 +8,7 @@ so fewer seeds say little. Writes the table of docs/methods.md.
     python benchmarks/methods.py [--quick]
     python benchmarks/methods.py --methods sinkhorn kd     # these anew, the others as they were
     python benchmarks/methods.py --patient                 # a second table: images mixed up, 900 steps
+    python benchmarks/methods.py --mixed                   # a third: mixed up in the first half of 300 steps
     python benchmarks/methods.py [--patient] --render      # the table from the kept numbers
 """
 
@@ -39,7 +40,7 @@ NAMES = tuple("0123456789")
 MINE = NAMES[:5]
 SETTINGS = {"other classes": NAMES[3:], "same classes": MINE}  # what the teacher knows
 TEACHER_EPOCHS = 30
-SOME = ("kd", "probe-kd", "refilled", "rkd", "sinkhorn", "sinkhorn+probe")  # with the patient recipe
+SOME = ("kd", "probe-kd", "refilled", "rkd", "sinkhorn", "sinkhorn+probe")  # with the recipes of mixed images
 PER_CLASS = 4  # with ten, the plain student is above 90 % and there is little left to gain
 
 
@@ -75,8 +76,10 @@ def main() -> None:
     parser.add_argument(
         "--patient", action="store_true", help="the recipe of that name, for some of the methods"
     )
+    parser.add_argument("--mixed", action="store_true", help="likewise")
     args = parser.parse_args()
-    name, marker = ("methods_patient", "patient") if args.patient else ("methods", "measured")
+    recipe = recipe_of(args)
+    name, marker = ("methods", "measured") if recipe == "small" else (f"methods_{recipe}", recipe)
     if not args.render:
         logging.getLogger("preceptor").setLevel(logging.ERROR)
         warnings.simplefilter("ignore")
@@ -89,10 +92,16 @@ def main() -> None:
     show(name, table(kept(name)), page=ROOT / "docs" / "methods.md", marker=marker)
 
 
+def recipe_of(args: argparse.Namespace) -> str:
+    """By which everybody trains."""
+    return "patient" if args.patient else "mixed" if args.mixed else "small"
+
+
 def measure(args: argparse.Namespace) -> dict[str, Any]:
     """Accuracies of the chosen methods and of the plain student, each row with its evidence."""
     seeds, epochs = (1, 3) if args.quick else (args.seeds, args.epochs * (3 if args.patient else 1))
-    some = SOME if args.patient else sorted((set(METHODS) | set(SCHEDULES)) - STAGES - {"none"})
+    recipe = recipe_of(args)
+    some = SOME if recipe != "small" else sorted((set(METHODS) | set(SCHEDULES)) - STAGES - {"none"})
     everything = digits()
     found: dict[str, dict[str, list[float] | str]] = {}
     for setting, known in SETTINGS.items():
@@ -106,7 +115,6 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
             for seed in range(seeds):
                 task = everything.subset(MINE).per_class(PER_CLASS, seed)
                 try:
-                    recipe = "patient" if args.patient else "small"
                     cell.append(accuracy(method, task, teacher, seed, epochs, recipe))
                 except PreceptorError as error:
                     cell = str(error)

@@ -49,7 +49,7 @@ def looped(task: Task, method: type, epochs: int, device: str, **how: Any) -> fl
     teacher = build(TEACHER, len(CLASSES), seed=1) if "teacher" in method.needs else None
     result = train(
         task, student=STUDENT, method=method, teacher=teacher, teacher_classes=teacher and CLASSES,
-        recipe="cifar100", epochs=epochs, device=device, evaluate_every=10**6, progress=False, **how,
+        recipe="cifar100", mixup=0.0, epochs=epochs, device=device, evaluate_every=10**6, progress=False, **how,
     )  # fmt: skip
     return min(b["seconds"] - a["seconds"] for a, b in pairwise(result.history[:-1]))
 

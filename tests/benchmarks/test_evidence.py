@@ -47,15 +47,16 @@ def test_rows_of_other_cells_stay_with_the_evidence_that_they_had(tmp_path, monk
     monkeypatch.setattr(common, "RESULTS", tmp_path)
     monkeypatch.setattr(common, "evidence", lambda: proof("new"))
     old = [{"count": count, "recipe": recipe, "value": 1} for count in (5, 10) for recipe in ("a", "b")]
-    common.write("trial", {"rows": old, "teacher": 0.5, "evidence": proof("old")})
+    common.write("trial", {"rows": old, "evidence": proof("old")})
     again = [{"count": count, "recipe": recipe, "value": 2} for count, recipe in ((10, "b"), (20, "b"))]
-    common.keep_rows("trial", again, ("count", "recipe"), teacher=0.6)
+    common.keep_rows("trial", again, ("count", "recipe"))
     data = common.kept("trial")
     found = [(row["count"], row["recipe"], row["value"], row["evidence"]["command"]) for row in data["rows"]]
     assert found == [(5, "a", 1, "old"), (5, "b", 1, "old"), (10, "a", 1, "old"), (10, "b", 2, "new"),
                      (20, "b", 2, "new")]  # fmt: skip
-    assert data["teacher"] == 0.6
     assert [one["command"] for one in common.proofs_of(data)] == ["old"] * 3 + ["new"] * 2
+    common.keep_rows("first", again, ("count", "recipe"))
+    assert [row["value"] for row in common.kept("first")["rows"]] == [2, 2]
     common.keep_rows("trial", again[:1], ("count", "recipe"))
     assert [one["command"] for one in common.proofs_of(common.kept("trial"))] == ["old"] * 3 + ["new"] * 2
 

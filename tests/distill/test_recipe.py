@@ -87,7 +87,7 @@ def test_no_option_of_a_method_is_taken_for_something_else(name: str) -> None:
         (lambda: resolve_recipe("small", {"epochs": 0}), "epochs 0 came; at least 1"),
         (lambda: resolve_recipe("small", {"ema": 1.0}), "ema 1.0 came; expected from 0 to below 1"),
         (lambda: resolve_recipe("small", {"milestones": (50,)}), "shares of the training"),
-        (lambda: resolve_recipe("small", {"mixup_until": 0.5}), "mixup_until came without mixup; .* mixup=1"),
+        (lambda: resolve_recipe("small", {"mixup_until": 0.5}), "mixup_until needs a mixup above 0; .* mixup=1"),
         (lambda: resolve_recipe("patient", {"mixup_until": 0}), "mixup_until 0 came; expected above 0 and up to 1"),
         (lambda: resolve_recipe("patient", {"mixup_until": 2.0}), "mixup_until 2.0 came; expected above 0"),
         (lambda: resolve_recipe("small", {"accumulate": 3}), "cannot go in 3 equal parts"),

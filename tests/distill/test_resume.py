@@ -52,7 +52,7 @@ def kill_and_resume(method: str, seed: int, options: dict[str, object], home: Pa
 @pytest.mark.parametrize(
     ("method", "seed", "options"),
     [
-        ("sinkhorn", 11, {"ema": 0.9, "clip": 1.0, "mixup": 0.3, "label_smoothing": 0.1}),
+        ("sinkhorn", 11, {"ema": 0.9, "clip": 1.0, "mixup": 0.3, "mixup_until": 0.6, "label_smoothing": 0.1}),
         ("seed", 12, {"optimizer": "adamw", "lr": 0.01, "patience": 2, "validation_fraction": 0.2}),
     ],
 )
@@ -73,6 +73,18 @@ def test_every_kind_of_state_survives_kills(method: str, seed: int, tmp_path: Pa
     found = kill_and_resume(method, 100 + seed, {"accumulate": 2}, tmp_path)
     assert found["differing"] == []
     assert found["logs"]
+
+
+def test_a_run_from_before_a_setting_of_the_recipe_was_there_goes_on(tmp_path: Path) -> None:
+    call = {"student": "cnn-2", "epochs": 2, "mixup": 0.5, "out": tmp_path / "a"}
+    first = train(toy_task(), **call)
+    path = tmp_path / "a" / "config.json"
+    config = json.loads(path.read_text())
+    del config["recipe"]["mixup_until"]
+    path.write_text(json.dumps(config))
+    assert train(toy_task(), **call, resume=True).accuracy == first.accuracy
+    with pytest.raises(PreceptorError, match=r"recipe.mixup_until was 1.0 and is 0.5"):
+        train(toy_task(), **call, mixup_until=0.5, resume=True)
 
 
 def test_a_finished_run_is_read_and_not_trained_again(tmp_path: Path) -> None:

@@ -38,6 +38,9 @@ def reached(variant: str, recipe: str | None) -> list[float]:
     ]
 
 
+MIXED = "500 images a class, mixed in the first half"
+
+
 @pytest.mark.parametrize(
     ("mine", "theirs"),
     [
@@ -45,6 +48,8 @@ def reached(variant: str, recipe: str | None) -> list[float]:
         ("with `sinkhorn+probe`", "25 images a class, `patient`, `sinkhorn+probe`"),
         ("with `probe-kd`", "25 images a class, `patient`, `probe-kd`"),
         ("**500 images a class**", "500 images a class, `sinkhorn`"),
+        ("student alone, images mixed", f"{MIXED}: the student alone, against not mixed"),
+        ("with `sinkhorn` on top", f"{MIXED}: `sinkhorn`, against alone and mixed"),
         ("seen by the teacher, with `sinkhorn`", "250 images a class, seen by the teacher, `sinkhorn`"),
         ("**250 images a class**, new", "250 images a class, not seen by the teacher, `sinkhorn`"),
         ("new to the teacher, with", "250 images a class, not seen by the teacher, `sinkhorn+probe`"),

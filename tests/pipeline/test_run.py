@@ -275,6 +275,31 @@ def test_where_labels_are_many_both_methods_are_tried_by_the_mixed_recipe(zoo, t
     assert mixing == {(1.0, 0.5, 400)}
 
 
+@pytest.mark.parametrize(
+    ("recipe", "options", "expected"),
+    [("mixed", {"mixup_until": 0.8}, {"plain": (1.0, 0.8), "plain-small": (0.0, 1.0)}),
+     ("patient", {"mixup_until": 0.8}, {"plain": (1.0, 0.8), "plain-mixed": (1.0, 0.5)}),
+     ("mixed", {"mixup": 0.0}, {"plain": (0.0, 0.5)})],
+)  # fmt: skip
+def test_the_other_plain_student_is_mixed_by_its_own_recipe(zoo, tmp_path, recipe, options, expected):
+    call = {"student": "mlp-8", "method": "kd", "report": False, "refit": False, "epochs": 1, "device": "cpu"}
+    result = run(zoo, blobs("abcd"), out=tmp_path / "r", recipe=recipe, **call, **options)
+    found = {
+        name: json.loads((tmp_path / "r" / name / "config.json").read_text())
+        for name in result.config["plain"]
+    }
+    mixing = {name: (one["recipe"]["mixup"], one["recipe"]["mixup_until"]) for name, one in found.items()}
+    assert mixing == expected
+
+
+def test_without_a_teacher_the_unmixed_student_may_be_the_better_one(zoo, tmp_path, monkeypatch):
+    for name, epochs in (("mixed", 1), ("small", 20)):
+        monkeypatch.setitem(RECIPES, name, replace(RECIPES[name], epochs=epochs))
+    call = {"student": "mlp-8", "method": "kd", "report": False, "refit": False, "device": "cpu"}
+    result = run(zoo, blobs("abcd", seed=7), out=tmp_path / "r", recipe="mixed", **call)
+    assert any(s.startswith("without a teacher the small recipe is better (") for s in result.verdict)
+
+
 def test_a_recipe_of_ones_own_trains_the_plain_student_once(zoo, tmp_path):
     own = replace(RECIPES["mixed"], epochs=1, batch_size=32)
     result = run(

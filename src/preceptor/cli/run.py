@@ -34,7 +34,7 @@ def run(
         list[str] | None,
         typer.Option(
             help="How to distil; if repeated, validation data choose. [default: sinkhorn and sinkhorn+probe; with an "
-            "option of a method the first that has it]"
+            "option of a method the one that has it]"
         ),
     ] = None,
     metric: Annotated[

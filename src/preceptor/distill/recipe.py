@@ -35,7 +35,9 @@ class Recipe:
     warmup_epochs: float = 0.0
     augment: str | None = None  # None: nothing
     mixup: float = 0.0  # alpha of the Beta distribution
-    mixup_until: float = 1.0  # the share of the training after which images are left as they are
+    mixup_until: float = (
+        1.0  # the share of `epochs` after which images are left as they are; patience may stop before
+    )
     label_smoothing: float = 0.0
     ema: float = 0.0  # decay of the weights' moving average; 0: none
     clip: float = 0.0  # largest gradient norm; 0: no limit
@@ -119,7 +121,7 @@ def resolve_recipe(recipe: Recipe | str, overrides: Mapping[str, Any] | None = N
             raise PreceptorError(f"a recipe has no setting {unknown}; it has {sorted(RECIPE_FIELDS)}")
         recipe = replace(recipe, **overrides)
         if "mixup_until" in overrides and not recipe.mixup:
-            raise PreceptorError("mixup_until came without mixup; give an alpha as well, such as mixup=1")
+            raise PreceptorError("mixup_until needs a mixup above 0; give its alpha as well, such as mixup=1")
     recipe = replace(recipe, **{name: plain_numbers(getattr(recipe, name)) for name in RECIPE_FIELDS})
     _check(recipe)
     return recipe

@@ -32,6 +32,7 @@ from preceptor.distill.prepare import (
     make_student,
 )
 from preceptor.distill.progress import Reporter
+from preceptor.distill.recipe import Recipe
 from preceptor.distill.result import Result, read_result
 from preceptor.distill.run_folder import RunFolder
 from preceptor.distill.start import seen_by, start_from
@@ -185,7 +186,11 @@ class Session:
     def _open(self, config: dict[str, Any], resume: bool) -> tuple[dict[str, Any], dict[str, Any] | None]:
         if self.folder is None:
             return config, None
-        unsaid = {"method_options": plain(default_options(self.settings.method))}
+        # What an older run did not know counts as its default.
+        unsaid = {
+            "recipe": plain(Recipe().to_json()),
+            "method_options": plain(default_options(self.settings.method)),
+        }
         return self.folder.prepare(config, resume=resume, defaults=unsaid), self.folder.read_result()
 
     def _job(

@@ -69,7 +69,7 @@ def run(
         student: An architecture's name.
         out: Folder for the ranking, a run folder for each trial, the kept student and the report.
         method: How to distil: one method or several, of which validation data choose; by default `sinkhorn` and
-            `sinkhorn+probe`, with an option of a method the first of them that has it.
+            `sinkhorn+probe`, with options of a method the one that has most of them.
         metrics: Metrics of the ranking; the first decides.
         top: How many of the best teachers to try.
         recipe: How to train: a name of `RECIPES` or a `Recipe`; by default "patient" where there are fewer than 100
@@ -114,7 +114,7 @@ def run(
         )
 
         alone = _train_alone(plan, folder, notify)
-        verdict += _said(notify, better_alone(alone, plan.recipe))
+        verdict += _said(notify, better_alone(alone, plan.recipe, other_recipe(plan.recipe, plan.options)))
         attempts = plan.taught(zoo, leaders, trust_code)  # line 2
         trials = (_best(alone), *_distil(attempts, plan, folder, notify))  # line 3
 
@@ -191,7 +191,7 @@ def _said(notify: Callable[[str], None], sentences: Sequence[str]) -> list[str]:
 
 
 def _train_alone(plan: Plan, folder: Path, notify: Callable[[str], None]) -> list[Trial]:
-    other = other_recipe(plan.recipe)
+    other = other_recipe(plan.recipe, plan.options)
     twice = f" (twice: by the recipes {plan.recipe} and {other})" if other else ""
     notify(f"training {plan.shared['student']} without a teacher, to compare with{twice}")
     return [one.on(plan.judged, folder) for one in plan.alone(plan.judged)]

@@ -69,8 +69,9 @@ class Attempt:
 
         The learning rate falls to its end over these epochs, and so does what a method makes of its progress. The
         trial's best weights came before its schedule had ended; but a schedule is cut for the length of a training, and
-        one that broke off halfway would leave the student at a rate that no recipe ends with. All trainings of a method
-        of several take the last one's epochs, save an earlier one with a patience of its own.
+        one that broke off halfway would leave the student at a rate that no recipe ends with. Images, too, are mixed
+        for the recipe's share of these epochs, also where the trial stopped before its share was over. All trainings of
+        a method of several take the last one's epochs, save an earlier one with a patience of its own.
         """
         changes: dict[str, Any] = {}
         if trial.config["recipe"]["patience"]:
@@ -119,7 +120,7 @@ def choose_recipe(recipe: Any, task: Task, options: Mapping[str, Any]) -> tuple[
 def choose_methods(
     method: str | Sequence[str] | None, options: Mapping[str, Any]
 ) -> tuple[list[str], tuple[str, ...]]:
-    """The methods as asked for, or two; where an option belongs to one of them the first that has it; what to say."""
+    """The methods as asked for, or two; with options of a method that which has most of them; and what to say."""
     if isinstance(method, str):
         return [], (method,)
     if method is not None:
@@ -127,8 +128,7 @@ def choose_methods(
             raise PreceptorError("no method came; name one or more, or leave it out")
         return [], tuple(dict.fromkeys(method))
     if own := options.keys() - RECIPE_FIELDS:
-        having = [name for name in METHODS_TRIED if own <= default_options(METHODS[name]).keys()]
-        return [], (having[0] if having else METHODS_TRIED[0],)
+        return [], (max(METHODS_TRIED, key=lambda name: len(own & default_options(METHODS[name]).keys())),)
     return [f"{' and '.join(METHODS_TRIED)} are both tried; method (--method) names one"], METHODS_TRIED
 
 
@@ -155,9 +155,10 @@ def further_samples(
     return found, overlaps(everything, task.train, task.test)
 
 
-def other_recipe(recipe: Any) -> str | None:
-    """By which recipe the plain student is trained beside this one, if by any."""
-    return _OTHER.get(recipe) if isinstance(recipe, str) else None
+def other_recipe(recipe: Any, options: Mapping[str, Any]) -> str | None:
+    """By which recipe the plain student is trained beside this one, if by any; not where nothing is mixed anyhow."""
+    mixes = isinstance(recipe, str) and options.get("mixup") != 0
+    return _OTHER.get(recipe) if mixes else None
 
 
 def plain_attempts(
@@ -165,7 +166,7 @@ def plain_attempts(
 ) -> list[Attempt]:
     """The student without a teacher, by another recipe as well where this one may do it harm: no teacher's merit."""
     found = []
-    for name in (recipe, other) if (other := other_recipe(recipe)) else (recipe,):
+    for name in (recipe, other) if (other := other_recipe(recipe, options)) else (recipe,):
         settings = _recipe_part(options)
         if name != recipe:
             settings.pop("mixup", None)

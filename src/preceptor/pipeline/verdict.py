@@ -9,7 +9,7 @@ from typing import Any
 from preceptor.core import Ranking
 from preceptor.data import Task
 from preceptor.pipeline.kept import Kept
-from preceptor.pipeline.trials import Trial, other_recipe
+from preceptor.pipeline.trials import Trial
 from preceptor.rank.reference import untrained_score
 from preceptor.wording import counted
 from preceptor.zoo import Zoo
@@ -52,9 +52,9 @@ def no_better_than_nothing(
     ]
 
 
-def better_alone(plain: Sequence[Trial], recipe: Any) -> list[str]:
+def better_alone(plain: Sequence[Trial], recipe: Any, other: str | None) -> list[str]:
     """Say so where the plain student was better by the other recipe than by the one of the students of teachers."""
-    if (other := other_recipe(recipe)) is None:
+    if other is None:
         return []
     asked, found = (100 * one.validation_accuracy for one in plain)
     if found <= asked:
