@@ -92,10 +92,10 @@ def mixed_images(book: Book) -> list[Bar]:
     """Asked when images new to the teacher were worth more: mixed ones are new, too, but better for anybody."""
     none, taught = ("none", MIXED_EARLY), ("sinkhorn", MIXED_EARLY)
     gains, alone = gains_by_overlap(book, taught, none), gains_by_overlap(book, none)
-    whole = all(len(gain.values) >= SEEDS for gain in gains.values())
+    whole = all(len(gain.values) >= SEEDS for gain in (*gains.values(), *alone.values()))
     mean, paper = mean_gain(gains.values()), _paper_mean()
     shown = (
-        f"{_listed(gains) or '–'}; mean {mean:+.2f}; {_told_from_chance(gains)}; the student alone is better than by "
+        f"{_listed(gains)}; mean {mean:+.2f}; {_told_from_chance(gains)}; the student alone is better than by "
         f"the paper's training by {_listed(alone)}; mean {mean_gain(alone.values()):+.2f}"
     )
     return [

@@ -208,6 +208,6 @@ class Runner:
         )
 
     def _where(self, job: Job) -> str:
-        few = "" if job.per_class is None else f", {job.per_class} a class"
-        few += "" if job.per_class is None and job.recipe == PLAIN else f", {job.recipe}"
-        return f"{job.experiment} {job.data} task {job.task} batches {job.batches}{few}"
+        which = "" if job.per_class is None else f", {job.per_class} a class"
+        which += "" if job.per_class is None and job.recipe == PLAIN else f", {job.recipe}"
+        return f"{job.experiment} {job.data} task {job.task} batches {job.batches}{which}"

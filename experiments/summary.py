@@ -20,8 +20,8 @@ def in_short(book: Book) -> str:
     """A list; sentences without rows are left out."""
     parts = (
         many_labels(book),
-        new_images(book),
         mixed_images(book),
+        new_images(book),
         few_labels(book),
         birds(book),
         choice(book),
@@ -52,8 +52,8 @@ def mixed_images(book: Book) -> str:
     if not _whole([*alone, *more]):
         return ""
     return (
-        "**Mixed images are worth as much, and take a part of it**: in the paper's protocol with images mixed up in "
-        f"the first half of the epochs the student alone was better by {_range(alone)} points, "
+        "**The same with images mixed up in the first half of the epochs**: the student alone was better by "
+        f"{_range(alone)} points, "
         f"{mean_gain(alone):.1f} in the mean, "
         f"and `sinkhorn` gained {_range(more)} on top of that, {mean_gain(more):.1f} in the mean. Together that is "
         f"{mean_gain(both):.1f}."
@@ -71,7 +71,8 @@ def new_images(book: Book) -> str:
     if not _whole([*old, *new]):
         return ""
     return (
-        "**The teacher has learnt from the student's very images there**, which a user's teacher has not. With 250 "
+        "**In the paper's protocol the teacher has learnt from the student's very images**, which a user's teacher has "
+        "not. With 250 "
         f"images a class that were new to it `sinkhorn` gained {_each(new)} points with all, 60 % and none of the "
         f"classes in common, with as many that it had seen {_each(old)} with all and 60 %."
     )

@@ -177,7 +177,7 @@ def section(book: Book, folder: Path) -> str:
         "seed, so windows are not the paper's and columns are to be compared within themselves. "
         "`sinkhorn` is the product's default; where it differs from Sec. 6.1.2, the paper's own setting has a row. "
         f"`{MIXED_EARLY}` has images mixed up (mixup, alpha 1) in the first half of the epochs, as in the product's "
-        "recipe `cifar100`; all else is trained as in the paper. "
+        "recipes `cifar100` and `mixed`; all else is trained as in the paper. "
         "Gains with their standard errors, and what was ahead of what, are in [choosing](choosing.md#method)."
     ]
     parts.append(book.trained_again(NAME))

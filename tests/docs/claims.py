@@ -17,6 +17,7 @@ from tests.docs.kept import (
     FIFTH,
     LITERAL,
     LONG,
+    ON_MIXED,
     PATIENT,
     PATIENT_FEW,
     PROBED,
@@ -149,6 +150,7 @@ def recipe() -> list[str]:
         f"`sinkhorn` from {on_few_digits('sinkhorn', 'other classes')} with other classes and from "
         f"{on_few_digits('sinkhorn', 'same classes')} with the same; the student alone went from "
         f"{on_few_digits('none', 'other classes')}, so",
+        f"By `mixed` the student alone reached {percent(ON_MIXED, 'none', 'other classes')} % there.",
         f"took the student alone from {at_each_overlap('none')} to {at_each_overlap('none', PATIENT_FEW)}, `sinkhorn` "
         f"from {at_each_overlap('sinkhorn')} to {at_each_overlap('sinkhorn', PATIENT_FEW)}, and `probe-kd` from "
         f"{at_each_overlap('probe-kd')} to {at_each_overlap('probe-kd', PATIENT_FEW)} with 100, 60 and 0 % common "
@@ -219,9 +221,13 @@ def what_run_does() -> list[str]:
             for method in ("sinkhorn", "sinkhorn+probe")}  # fmt: skip
     ahead = chosen("chosen, all labels", "letters", 160) - chosen("plain, all labels", "letters", 160)
     best = [max("sinkhorn", "sinkhorn+probe", key=lambda method: chosen(method, "digits", n)) for n in counts]
-    assert best == ["sinkhorn", "sinkhorn", "sinkhorn+probe"]
+    assert best[:2] == ["sinkhorn", "sinkhorn"]
+    assert abs(chosen("sinkhorn", "digits", 160) - chosen("sinkhorn+probe", "digits", 160)) < 0.5
     digits = [row for row in CHOICE if row["teacher"] == "digits" and row["count"] == 160]
-    assert sum(row["accuracies"]["chosen"] == row["accuracies"]["plain"] for row in digits) == 1
+    (kept,) = (
+        row["accuracies"] for row in digits if row["accuracies"]["chosen"] == row["accuracies"]["plain"]
+    )
+    assert {round(100 * (kept[method] - kept["plain"])) for method in ("sinkhorn", "sinkhorn+probe")} == {6}
     cost = [
         chosen(method, "digits", n) - chosen("chosen", "digits", n)
         for method, n in zip(best, counts, strict=True)
@@ -236,7 +242,8 @@ def what_run_does() -> list[str]:
         f"With 160 images `sinkhorn+probe` gained {gain['sinkhorn+probe']:.1f} points there and `sinkhorn` lost "
         f"{-gain['sinkhorn']:.1f},",
         f"in the end, on all labels, what `run` kept was {ahead:.1f} points ahead of the plain student.",
-        f"of the test split, cost {cost[0]:.1f}, {cost[1]:.1f} and {cost[2]:.1f} points against always taking that. "
+        f"of the test split, cost {cost[0]:.1f}, {cost[1]:.1f} and {cost[2]:.1f} points against always taking the "
+        "better of the two. "
         f"The last training added {min(added):.1f} to {max(added):.1f} points.",
     ]
 

@@ -56,6 +56,7 @@ DIGITS = json.loads((ROOT / "results/benchmarks/methods.json").read_text(encodin
 PATIENT = json.loads((ROOT / "results/benchmarks/methods_patient.json").read_text(encoding="utf-8"))[
     "results"
 ]
+ON_MIXED = json.loads((ROOT / "results/benchmarks/methods_mixed.json").read_text(encoding="utf-8"))["results"]
 CHOICE = json.loads((ROOT / "results/benchmarks/choice.json").read_text(encoding="utf-8"))["rows"]
 SIZES = json.loads((ROOT / "results/benchmarks/sizes.json").read_text(encoding="utf-8"))["rows"]
 COUNTS = json.loads((ROOT / "results/benchmarks/counts.json").read_text(encoding="utf-8"))["rows"]
@@ -70,6 +71,7 @@ WEAK = "centred decay"  # weight 10, temperature 3
 PROBED = "sinkhorn+probe decay 30, temperature 6"  # the default of `sinkhorn+probe`
 LITERAL = "sinkhorn, paper's setting"
 OTHERS = (0.8, 0.6, 0.4, 0.2, 0.0)
+EVERY = (1.0, *OTHERS)
 
 
 def gains(
