@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from experiments.images import Canvases, Images
-from experiments.schedule import PATIENT, Schedule, small_set
+from experiments.jobs import SMOKE, distillation
+from experiments.schedule import MIXED_EARLY, PATIENT, PATIENT_EARLY, PLAIN, Schedule, small_set
 
 from experiments import sources
 
@@ -74,10 +77,20 @@ def test_short_trials_stay_short_and_a_given_batch_is_a_limit():
     assert small_set(25000, 200, 128) == (128, 200)
 
 
-def test_the_patient_recipe_takes_three_times_the_steps():
+@pytest.mark.parametrize("recipe", [PATIENT, PATIENT_EARLY])
+def test_the_patient_recipe_takes_three_times_the_steps(recipe):
     batch, epochs = small_set(1250, 200, 256)
-    assert small_set(1250, 200, 256, PATIENT) == (batch, 3 * epochs)
-    assert small_set(1250, 2, 256, PATIENT) == (batch, 2)
+    assert small_set(1250, 200, 256, recipe) == (batch, 3 * epochs)
+    assert small_set(1250, 2, 256, recipe) == (batch, 2)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "mixed"), [(PLAIN, 0), (PATIENT, 4), (PATIENT_EARLY, 3), (MIXED_EARLY, 2)]
+)
+def test_recipes_mix_images_for_their_share_of_the_epochs(lab, recipe, mixed):
+    job = distillation(SMOKE, "trial", "cifar100", "wrn-16-1", "none", "wrn-40-2", 0, 0, recipe=recipe)
+    schedule = lab.schedule(replace(job, epochs=4), images=100)
+    assert sum(schedule.mixes_at(epoch) for epoch in range(4)) == mixed
 
 
 def test_the_rate_falls_at_the_papers_epochs():

@@ -56,7 +56,7 @@ def test_a_row_of_other_options_is_not_the_jobs(lab):
 DIGESTS = {
     "fig05": "be960199c0b60759",
     "few": "339f5e1e8c9501f8",
-    "search": "c9711f8bf938db50",
+    "search": "0c4cd255f536e800",
     "fig06": "6e53fe2cb467a41f",
 }
 
