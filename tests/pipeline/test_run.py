@@ -279,7 +279,8 @@ def test_where_labels_are_many_both_methods_are_tried_by_the_mixed_recipe(zoo, t
     ("recipe", "options", "expected"),
     [("mixed", {"mixup_until": 0.8}, {"plain": (1.0, 0.8), "plain-small": (0.0, 1.0)}),
      ("patient", {"mixup_until": 0.8}, {"plain": (1.0, 0.8), "plain-mixed": (1.0, 0.5)}),
-     ("mixed", {"mixup": 0.0}, {"plain": (0.0, 0.5)})],
+     ("mixed", {"mixup": 0.0}, {"plain": (0.0, 0.5)}),
+     ("patient", {"mixup": 0.0}, {"plain": (0.0, 1.0), "plain-small": (0.0, 1.0)})],
 )  # fmt: skip
 def test_the_other_plain_student_is_mixed_by_its_own_recipe(zoo, tmp_path, recipe, options, expected):
     call = {"student": "mlp-8", "method": "kd", "report": False, "refit": False, "epochs": 1, "device": "cpu"}

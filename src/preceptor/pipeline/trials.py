@@ -156,9 +156,11 @@ def further_samples(
 
 
 def other_recipe(recipe: Any, options: Mapping[str, Any]) -> str | None:
-    """By which recipe the plain student is trained beside this one, if by any; not where nothing is mixed anyhow."""
-    mixes = isinstance(recipe, str) and options.get("mixup") != 0
-    return _OTHER.get(recipe) if mixes else None
+    """By which recipe the plain student is trained beside this one, if by any; unmixed where nothing is to be mixed."""
+    other = _OTHER.get(recipe) if isinstance(recipe, str) else None
+    if other is None or options.get("mixup") != 0:
+        return other
+    return None if other == SHORT else SHORT  # without mixing, `MIXED` is the short recipe itself
 
 
 def plain_attempts(
