@@ -9,7 +9,7 @@ so fewer seeds say little. Writes the table of docs/methods.md.
     python benchmarks/methods.py --methods sinkhorn kd     # these anew, the others as they were
     python benchmarks/methods.py --patient                 # a second table: images mixed up, 900 steps
     python benchmarks/methods.py --mixed                   # a third: mixed up in the first half of 300 steps
-    python benchmarks/methods.py [--patient] --render      # the table from the kept numbers
+    python benchmarks/methods.py [--patient | --mixed] --render    # the table from the kept numbers
 """
 
 from __future__ import annotations
@@ -73,10 +73,11 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--epochs", type=int, default=300)
     parser.add_argument("--methods", nargs="*")
-    parser.add_argument(
-        "--patient", action="store_true", help="the recipe of that name, for some of the methods"
-    )
-    parser.add_argument("--mixed", action="store_true", help="likewise")
+    recipes = parser.add_mutually_exclusive_group()
+    for recipe in ("patient", "mixed"):
+        recipes.add_argument(
+            f"--{recipe}", action="store_true", help="the recipe of that name, for some of the methods"
+        )
     args = parser.parse_args()
     recipe = recipe_of(args)
     name, marker = ("methods", "measured") if recipe == "small" else (f"methods_{recipe}", recipe)

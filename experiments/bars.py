@@ -51,10 +51,7 @@ def gains_by_overlap(
             job for seed in scale.seeds
             for job in (*fig05.setting(scale, "cifar100", "wrn-16-1", task, seed), *fig05.mixed(scale, task, seed))
         ])  # fmt: skip
-        sides = (
-            choose(name=method if recipe == PLAIN else f"{method}, {recipe}")
-            for method, recipe in (one, other)
-        )
+        sides = (choose(name=fig05.named(*side)) for side in (one, other))
         gains[round(kind.overlap(0, task), 6)] = book.gains(*sides)
     return gains
 

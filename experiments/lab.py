@@ -20,7 +20,7 @@ from experiments.jobs import Job, Scale, TeacherSpec, digest
 from experiments.packed import Pack
 from experiments.passes import clean_outputs
 from experiments.pupils import Scene, Student, Tutor
-from experiments.schedule import MIXUP, MIXUP_UNTIL, Schedule, small_set
+from experiments.schedule import RECIPES, Schedule, small_set
 from experiments.sittings import Sitting
 from experiments.variants import FINETUNE_RATE, conditional_cost, stages_of
 from preceptor import ot
@@ -198,9 +198,10 @@ class Lab:
         batch, epochs = job.batch, job.epochs
         if job.per_class is not None:
             batch, epochs = small_set(images, epochs, batch, job.recipe)
-        milestones = self.source(job.data).kind.milestones
-        return Schedule(epochs, batch, milestones=milestones, mixup=MIXUP[job.recipe],
-                        mixup_until=MIXUP_UNTIL.get(job.recipe, 1.0))  # fmt: skip
+        milestones, recipe = self.source(job.data).kind.milestones, RECIPES[job.recipe]
+        return Schedule(
+            epochs, batch, milestones=milestones, mixup=recipe.mixup, mixup_until=recipe.mixup_until
+        )
 
     def tutor(self, job: Job, train: Images) -> Tutor:
         """The job's teacher, having seen the training set."""

@@ -8,21 +8,27 @@ from dataclasses import dataclass
 BATCHES = (256, 128, 64)
 STEPS_AN_EPOCH = 39  # 10,000 images in batches of 256
 MIN_STEPS = 4000
-PLAIN, PATIENT, MIXED, MIXED_EARLY = "plain", "patient", "mixed", "mixed-early"  # recipes
-PATIENT_EARLY = "patient-early"  # as patient, but for the last quarter of the epochs
-MIXUP = {
-    PLAIN: 0.0,
-    PATIENT: 1.0,
-    PATIENT_EARLY: 1.0,
-    MIXED: 1.0,
-    MIXED_EARLY: 1.0,
-}  # alpha of the Beta distribution
-MIXUP_UNTIL = {
-    MIXED_EARLY: 0.5,
-    PATIENT_EARLY: 0.75,
-}  # share of the epochs in which images are mixed; all for other recipes
-PATIENCE = 3  # times the steps of the plain recipe that the patient one takes
 CIFAR_MILESTONES, CUB_MILESTONES = (0.25, 0.5, 0.75), (0.75, 0.85, 0.9)  # Sec. 6.1.2, as shares of the epochs
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What may differ from the paper's training."""
+
+    mixup: float = 0.0  # alpha of the Beta distribution
+    mixup_until: float = 1.0  # share of the epochs after which images are left as they are
+    patience: int = 1  # times the steps
+
+
+PLAIN, PATIENT, PATIENT_EARLY = "plain", "patient", "patient-early"
+MIXED, MIXED_EARLY = "mixed", "mixed-early"
+RECIPES = {
+    PLAIN: Recipe(),
+    PATIENT: Recipe(mixup=1.0, patience=3),
+    PATIENT_EARLY: Recipe(mixup=1.0, mixup_until=0.75, patience=3),
+    MIXED: Recipe(mixup=1.0),
+    MIXED_EARLY: Recipe(mixup=1.0, mixup_until=0.5),
+}
 
 
 @dataclass(frozen=True)
@@ -63,6 +69,4 @@ def small_set(images: int, epochs: int, batch: int, recipe: str = PLAIN) -> tupl
     steps = max(1, images // size)
     if epochs < 100:
         return size, epochs
-    return size, max(epochs, math.ceil(MIN_STEPS / steps)) * (
-        PATIENCE if recipe in (PATIENT, PATIENT_EARLY) else 1
-    )
+    return size, max(epochs, math.ceil(MIN_STEPS / steps)) * RECIPES[recipe].patience

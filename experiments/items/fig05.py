@@ -19,7 +19,7 @@ from experiments.book import (
     table,
 )
 from experiments.jobs import Job, Scale, distillation
-from experiments.schedule import MIXED_EARLY
+from experiments.schedule import MIXED_EARLY, PLAIN
 from preceptor.distill.recipe import RECIPES
 
 NAME, TITLE = "fig05", "Fig. 5, Tab. A1 and A2: generalised knowledge distillation"
@@ -129,11 +129,16 @@ def jobs(scale: Scale) -> list[Job]:
     return found
 
 
+def named(method: str, recipe: str) -> str:
+    """What tables call a method by a recipe."""
+    return method if recipe == PLAIN else f"{method}, {recipe}"
+
+
 def mixed(scale: Scale, task: int, seed: int) -> list[Job]:
     """WRN-16-1 on images that are mixed in the first half of the epochs, which lifts the student alone, too."""
     return [
         distillation(scale, NAME, "cifar100", "wrn-16-1", method, TEACHERS["cifar100"], task, seed, tier=79,
-                     variant=f"{method}, {MIXED_EARLY}", recipe=MIXED_EARLY)
+                     variant=named(method, MIXED_EARLY), recipe=MIXED_EARLY)
         for method in MIXED_METHODS
     ]  # fmt: skip
 

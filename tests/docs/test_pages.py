@@ -88,9 +88,12 @@ def test_the_number_of_methods_is_what_a_user_can_choose() -> None:
         ("demo", "demo", "when-it-helps.md"),
         ("seen", "seen", "when-it-helps.md"),
         ("seen", "seen_patient", "when-it-helps.md"),
+        ("methods", "methods", "methods.md"),
+        ("methods", "methods_patient", "methods.md"),
+        ("methods", "methods_mixed", "methods.md"),
     ],
 )
-def test_tables_on_other_pages_are_those_of_the_kept_numbers(benchmark: str, kept: str, page: str) -> None:
+def test_tables_on_pages_are_those_of_the_kept_numbers(benchmark: str, kept: str, page: str) -> None:
     lines = [
         "import sys; sys.path.insert(0, 'benchmarks')",
         f"import common, {benchmark}; print({benchmark}.table(common.kept('{kept}')))",
