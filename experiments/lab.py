@@ -51,6 +51,8 @@ class Lab:
     results: Path = results.RESULTS
     device: str = "cpu"
     compiled: bool = False
+    bfloat16: bool = False  # training on the CPU; on a GPU it is always so
+    merged: bool = True  # students of one architecture are made one network
 
     def __post_init__(self) -> None:
         self._sources: dict[str, sources.Source] = {}
@@ -103,6 +105,12 @@ class Lab:
         """Teachers that are still to be trained."""
         return [spec for spec in dict.fromkeys(specs) if not self.path(spec).exists()]
 
+    def scene(
+        self, train: Images, names: tuple[str, ...], source: sources.Source, schedule: Schedule, seed: int
+    ) -> Scene:
+        """What the students of a pack share."""
+        return Scene(train, names, source.mean, source.std, schedule, seed, self.compiled, self.bfloat16)
+
     def train_teachers(self, specs: list[TeacherSpec], sitting: Sitting | None = None) -> float:
         """Train teachers of one task side by side and keep them; returns the seconds."""
         sitting = sitting or Sitting(self.packs)
@@ -120,9 +128,7 @@ class Lab:
                 method, options = METHODS["sftn-teacher"], {"student_shape": shape}
             students.append(Student(network, method, options, seed=spec.seed))
         schedule = Schedule(first.epochs, source.kind.batch, milestones=source.kind.milestones)
-        pack = Pack(
-            students, Scene(train, names, source.mean, source.std, schedule, first.seed, self.compiled)
-        )
+        pack = Pack(students, self.scene(train, names, source, schedule, first.seed), merged=self.merged)
         name = digest([spec.name for spec in specs])
         seconds = sitting.train(pack, name, f"teachers of {first.data}, task {first.task}")
         pack.evaluate(test)

@@ -93,11 +93,16 @@ class Pack:
             choirs.append(Choir(places, network, pass_of(network, methods, self.scene.compiled)))
         return choirs
 
+    @property
+    def bfloat16(self) -> bool:
+        """Whether passes in training are in that precision."""
+        return self.device.type == "cuda" or self.scene.bfloat16
+
     def _precision(self) -> AbstractContextManager:
-        if self.device.type != "cuda":
+        if not self.bfloat16:
             return nullcontext()
         # Without its cache of casted weights: a graph would keep the copies of the step that was recorded.
-        return torch.autocast("cuda", torch.bfloat16, cache_enabled=False)
+        return torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False)
 
     def _view(self) -> tuple[Tensor, dict[str, Tensor]]:
         """The batch as networks take it, and its labels."""

@@ -50,6 +50,7 @@ class Scene:
     schedule: Schedule
     seed: int  # of the order of images and their views
     compiled: bool = False
+    bfloat16: bool = False  # in training, on the CPU; on a GPU it is always so
 
 
 def context_of(scene: Scene, student: Student) -> Context:

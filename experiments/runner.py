@@ -127,14 +127,15 @@ class Runner:
         return [(p.job.student, float(images * self.lab.schedule(job, images).epochs)) for p in parts]
 
     def _train(self, parts: list[Part], graphed: bool, merged: bool = True) -> None:
+        merged = merged and self.lab.merged
         self.sitting.check()
         began = time.perf_counter()
         job = parts[0].job
         train, test = self.lab.images(job)
         source = self.lab.source(job.data)
         schedule = self.lab.schedule(job, len(train))
-        scene = Scene(train, self.lab.task(job.data, job.task)[2], source.mean, source.std, schedule, job.batches,
-                      self.lab.compiled)  # fmt: skip
+        names = self.lab.task(job.data, job.task)[2]
+        scene = self.lab.scene(train, names, source, schedule, job.batches)
         pack = Pack(self._students(parts, scene), scene, graphed, merged)
         if pack.graphed and (found := pack.waits_for_host()):
             self._apart(parts, found)
@@ -196,7 +197,8 @@ class Runner:
             **job.identity(), "options": job.settings(), "overlap": self.overlap(job),
             "teacher_weights": self.lab.weights_of(job.teacher) if job.teacher in teachers_of(job) else None,
             "batch": pack.batch, "batches": pack.scene.seed, "epochs_run": pack.schedule.epochs,
-            "mixup": pack.schedule.mixup, "seconds": round(seconds / len(pack.students), 2),
+            "mixup": pack.schedule.mixup, "precision": "bfloat16" if pack.bfloat16 else "float32",
+            "seconds": round(seconds / len(pack.students), 2),
             "diverged": not sound, "accuracy": student.accuracy if sound else None,
             "loss": student.final_loss if math.isfinite(student.final_loss) else None,
         }  # fmt: skip

@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 from experiments.book import COLOURS, MARKERS, Book, chooser, one_legend, plain_axes, save_figure, table
 from experiments.items import fig05
 from experiments.jobs import Job, Scale, distillation
-from experiments.schedule import PATIENT, PLAIN
+from experiments.schedule import PATIENT, PATIENT_EARLY, PLAIN
 from preceptor.distill.losses import METHODS as METHOD_CLASSES
 from preceptor.distill.losses.table import default_options
 from preceptor.distill.recipe import RECIPES
@@ -19,6 +19,7 @@ NAME, TITLE = "few", "Few labels: the gain against the number of images a class"
 FALLING = (
     "sinkhorn+probe, falling"  # in patient trainings: the default of others, `patient` has one of its own
 )
+EASED = "none, the last quarter not mixed"  # the student alone as well as we know, beside patient ones
 METHODS = ("none", "sinkhorn", "probe-kd", "sinkhorn+probe", "rkd", fig05.GENTLE_RKD, "refilled", "finetune")
 COUNTS = {
     "cifar100": (25, 10, 50, 100, 250, None),
@@ -56,13 +57,18 @@ def setting(
         method, options, variant = _method(name, recipe)
         network = teacher if method == "finetune" else student
         found.append(distillation(scale, NAME, data, network, method, teacher, task, seed, options, variant=variant,
-                                  per_class=few, tier=tier, recipe=recipe))  # fmt: skip
+                                  per_class=few, tier=tier, recipe=recipe_of(name, recipe)))  # fmt: skip
     return found
 
 
 def named(recipe: str) -> tuple[str, ...]:
     """The lines of a recipe's tables."""
-    return METHODS if recipe == PLAIN else (*METHODS[:-1], FALLING, METHODS[-1])
+    return METHODS if recipe == PLAIN else (METHODS[0], EASED, *METHODS[1:-1], FALLING, METHODS[-1])
+
+
+def recipe_of(name: str, recipe: str) -> str:
+    """How a line of a recipe's tables was trained."""
+    return PATIENT_EARLY if name == EASED else recipe
 
 
 def _method(name: str, recipe: str) -> tuple[str, dict[str, Any] | None, str | None]:
@@ -71,6 +77,8 @@ def _method(name: str, recipe: str) -> tuple[str, dict[str, Any] | None, str | N
         return "rkd", fig05.GENTLE, name
     if name == FALLING:
         return "sinkhorn+probe", _defaults("sinkhorn+probe", STEADY), name
+    if name == EASED:
+        return "none", None, name
     return name, STEADY if (name, recipe) == ("sinkhorn+probe", PATIENT) else None, None
 
 
@@ -102,7 +110,7 @@ def section(book: Book, folder: Path) -> str:
                 head = [f"{data}, {fig05.overlap_of(scale, data, task):.0%}, {recipe}"]
                 head += [str(scale.kind(data).per_class if count is None else count) for count in of_recipe]
                 lines = [[name, *(book.accuracy(choose(data=data, task=task, per_class=count, name=name,
-                                                       recipe=recipe)).shown() for count in of_recipe)]
+                                                       recipe=recipe_of(name, recipe))).shown() for count in of_recipe)]
                          for name in named(recipe)]  # fmt: skip
                 parts.append(table(head, lines))
         parts += [_draw(book, scale, choose, data, counts, folder, recipe) for recipe in (PLAIN, PATIENT)]
@@ -114,9 +122,8 @@ def _draw(book: Book, scale: Scale, choose, data: str, counts: list, folder: Pat
     figure, axes = plt.subplots(1, len(tasks), figsize=(11, 3.4), sharey=True)
     drawn: set[int | None] = set()
     for axis, task in zip(axes, tasks, strict=True):
-        for colour, marker, name in zip(
-            COLOURS, MARKERS, named(recipe)[1:-1], strict=False
-        ):  # finetune is far above
+        shown = [n for n in named(recipe)[1:-1] if n != EASED]  # finetune is far above
+        for colour, marker, name in zip(COLOURS, MARKERS, shown, strict=False):
             points = []
             for count in counts:
                 where = {"data": data, "task": task, "per_class": count, "recipe": recipe}

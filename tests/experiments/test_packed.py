@@ -186,6 +186,21 @@ def test_a_smaller_rate_moves_less(source):
     assert moved[1] < 0.3 * moved[0]
 
 
+def test_training_in_bfloat16_rounds_and_does_the_same(source):
+    def trained(bfloat16):
+        student = Student(build("cnn-4", 5, (3, 16, 16), seed=1), METHODS["none"])
+        pack = Pack([student], replace(scene(source), bfloat16=bfloat16))
+        assert pack.bfloat16 == bfloat16
+        start = weights(student)
+        pack.train()
+        assert all(p.dtype == torch.float32 for p in student.network.parameters())
+        return weights(student) - start
+
+    exact, rounded = trained(False), trained(True)
+    assert not torch.equal(exact, rounded)
+    assert torch.cosine_similarity(exact, rounded, dim=0) > 0.99
+
+
 def test_the_seed_gives_the_batches(source):
     seen = []
     for seed in (0, 0, 1):

@@ -39,6 +39,18 @@ def test_rows_carry_what_a_reader_needs_and_nothing_runs_twice(lab, monkeypatch)
     assert len(rows(lab)) == 2
 
 
+def test_a_lab_says_how_its_packs_train(lab, monkeypatch):
+    packs = []
+    evaluate = Pack.evaluate
+    monkeypatch.setattr(Pack, "evaluate", lambda self, *rest: [packs.append(self), evaluate(self, *rest)])
+    for merged, bfloat16 in ((True, False), (False, True)):
+        lab.merged, lab.bfloat16 = merged, bfloat16
+        assert Runner(lab).run(jobs("none", "kd", variant=str(bfloat16))) == 0
+    networks = [len(pack.choirs) for pack in packs if len(pack.students) == 2]
+    assert networks == [1, 2]
+    assert [row["precision"] for row in rows(lab)] == ["float32"] * 2 + ["bfloat16"] * 2
+
+
 def test_an_interruption_leaves_the_packs_that_are_done(lab, monkeypatch):
     some = jobs("none", "sinkhorn", "rkd")
     train, calls = Pack.train, []
