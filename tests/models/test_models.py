@@ -22,7 +22,6 @@ CASES = [
     ("mlp-32", (1, 4, 4), []),
     ("timm:resnet10t", (3, 64, 64), [(64, 32, 32), (64, 16, 16), (128, 8, 8), (256, 4, 4), (512, 2, 2)]),
     ("timm:test_vit", (3, 32, 32), [(64, 2, 2)] * 5),
-    ("timm:densenet121", (3, 64, 64), []),  # timm gives no intermediate outputs for it
 ]
 
 
@@ -54,6 +53,17 @@ def test_every_architecture_keeps_the_contract(arch, shape, maps, tmp_path):
         assert not torch.equal(other(images), output.logits)
         other.load_state_dict(load_file(tmp_path / "weights.safetensors"))
         torch.testing.assert_close(other(images), output.logits, rtol=0, atol=0)
+
+
+def test_a_timm_model_without_intermediate_outputs_has_no_maps(monkeypatch):
+    # Which models those are differs between timm's versions.
+    monkeypatch.delattr("timm.models.resnet.ResNet.forward_intermediates")
+    network = build("timm:resnet10t", 7, (3, 64, 64), seed=1).eval()
+    images = inputs((3, 64, 64))
+    with torch.no_grad():
+        output = network.outputs(images)
+        torch.testing.assert_close(network(images), output.logits)
+    assert output.maps == ()
 
 
 @pytest.mark.parametrize(
@@ -231,11 +241,7 @@ def test_initial_scale_survives_depth():
             (1, 8, 8),
             "timm:test_convnext cannot be built for inputs of shape .1, 8, 8.: .*another",
         ),
-        (
-            "timm:swin_tiny_patch4_window7_224",
-            (3, 30, 30),
-            "--image-size., such as 224, which it is made for",
-        ),
+        ("timm:mobilenetv5_300m_enc", (3, 64, 64), "ends without a head, not in one nn.Linear"),
         ("", (3, 32, 32), "no architecture ''"),
     ],
 )

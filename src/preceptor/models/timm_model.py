@@ -28,10 +28,12 @@ class TimmNetwork(Network):
     ) -> None:
         super().__init__()
         backbone = create(name, num_classes, input_shape, pretrained)
-        classifier = backbone.get_classifier()
+        # Encoders, which timm has too, do not know the method.
+        classifier = backbone.get_classifier() if hasattr(backbone, "get_classifier") else None
         if not isinstance(classifier, nn.Linear):
+            end = "ends without a head" if classifier is None else f"ends in a {type(classifier).__name__}"
             raise PreceptorError(
-                f"timm:{name} ends in a {type(classifier).__name__}, not in one nn.Linear, so its features "
+                f"timm:{name} {end}, not in one nn.Linear, so its features "
                 "and class rows are not defined; choose a timm model with a single linear head"
             )
         probe = torch.linspace(-1, 1, input_shape[0] * input_shape[1] * input_shape[2]).view(1, *input_shape)
