@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from preceptor.core import PreceptorError
+from preceptor.devices import in_parts, laid_out
 from preceptor.distill.devices import sum_over_processes
 
 if TYPE_CHECKING:
@@ -51,7 +52,9 @@ def evaluate(
     network.eval()
     for batch in loader.epoch(0):
         with fabric.autocast():
-            logits = network(normalise(batch.images)).float()
+            logits = torch.cat(
+                [network(part) for part in in_parts(laid_out(normalise(batch.images)))]
+            ).float()
         counted = batch.weights > 0
         cells = torch.where(
             counted, batch.labels * num_classes + logits.argmax(dim=1), num_classes * num_classes
@@ -75,7 +78,8 @@ def feature_means(
     sums, counts = torch.zeros(0), torch.zeros(num_classes, dtype=torch.int64)
     for batch in loader.epoch(0):
         counted = batch.weights > 0
-        found = network.outputs(normalise(batch.images)).features[counted]  # type: ignore[operator]
+        inputs = in_parts(laid_out(normalise(batch.images)))
+        found = torch.cat([network.outputs(part).features for part in inputs])[counted]  # type: ignore[operator]
         features, labels = found.float().cpu().double(), batch.labels[counted].cpu()
         sums = sums if len(sums) else features.new_zeros(num_classes, features.shape[1])
         sums.index_add_(0, labels, features)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from preceptor.core import ModelOutput, PreceptorError
+from preceptor.devices import laid_out
 from preceptor.distill.collectives import step_of_all
 from preceptor.distill.devices import sum_gradients
 from preceptor.distill.inputs import Normalise, label_distribution, mix_up
@@ -65,7 +66,6 @@ class TrainingStep:
         self.optimizer, self.average = optimizer, average
         self.labelled = labelled  # the share of rows that have a label
         self.parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        self.channels_last = fabric.device.type == "cuda"
         outputs: Callable[[Tensor], ModelOutput] = student.outputs  # type: ignore[assignment]
         self.student_outputs = torch.compile(outputs, dynamic=False) if compile_networks else outputs
         if compile_networks and teacher is not None:
@@ -114,9 +114,7 @@ class TrainingStep:
         """The method's terms on these rows, for how many rows they count, and how many the student gets right."""
         views = self.method.expand(rows.images)  # in [0, 1], so that each network normalises its own way
         teacher = None if self.teacher is None else self.teacher.outputs(views, rows.indices)
-        seen = self.normalise(views)
-        if self.channels_last and seen.ndim == 4:
-            seen = seen.contiguous(memory_format=torch.channels_last)
+        seen = laid_out(self.normalise(views))
         with self.fabric.autocast():
             student = self._ask(seen)
         step = Step(seen, rows.labels, rows.targets, rows.weights, rows.indices, student, teacher, progress)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from preceptor.core import ModelOutput, PreceptorError
+from preceptor.devices import in_parts, laid_out
 from preceptor.distill.inputs import InputSpec, Normalise
 from preceptor.distill.losses import Method
 from preceptor.distill.recipe import Recipe
@@ -102,6 +103,13 @@ def checked_output(output: object, network: nn.Module) -> ModelOutput:
     return output
 
 
+def joined(parts: Sequence[ModelOutput]) -> ModelOutput:
+    """The outputs of parts of a batch as those of the whole."""
+    maps = zip(*(part.maps for part in parts), strict=True)
+    features, logits = (torch.cat([getattr(part, name) for part in parts]) for name in ("features", "logits"))
+    return ModelOutput(tuple(map(torch.cat, maps)), features, logits)
+
+
 class TeacherSide:
     """Any network with `outputs`, read only: a `Teacher` of a zoo, a trained student, your own module."""
 
@@ -144,9 +152,7 @@ class TeacherSide:
 
     def inputs(self, images: Tensor) -> Tensor:
         """Images in [0, 1] as this network wants them."""
-        inputs = self._normalise(images if self._fit is None else self._fit.apply(images))
-        on_cuda = inputs.is_cuda and inputs.ndim == 4
-        return inputs.contiguous(memory_format=torch.channels_last) if on_cuda else inputs
+        return laid_out(self._normalise(images if self._fit is None else self._fit.apply(images)))
 
     @torch.no_grad()
     def outputs(self, images: Tensor, indices: Tensor | None = None) -> ModelOutput:
@@ -158,7 +164,9 @@ class TeacherSide:
             return self._ask(images, self.wants_maps)
 
     def _ask(self, images: Tensor, maps: bool) -> ModelOutput:
-        return self._outputs(self.inputs(images), **({"maps": maps} if self._takes_maps else {}))
+        options = {"maps": maps} if self._takes_maps else {}
+        found = [self._outputs(part, **options) for part in in_parts(self.inputs(images))]
+        return found[0] if len(found) == 1 else joined(found)
 
     @torch.no_grad()
     def over(self, loader: Any, count: int) -> tuple[Tensor, Tensor]:

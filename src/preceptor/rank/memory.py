@@ -8,8 +8,8 @@ import re
 import torch
 
 from preceptor.core import PreceptorError
+from preceptor.devices import batch_rows
 from preceptor.zoo import Card
-from preceptor.zoo.features import batch_rows
 
 # Of one image, live at a time in a forward pass without gradients, in multiples of the input: a ResNet-50 at
 # 224 px holds two or three maps of 64 x 112 x 112 where the network is widest, about 16 times its input.

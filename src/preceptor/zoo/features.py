@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from importlib import metadata
 from typing import Any
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from preceptor.core import ModelOutput, Outputs, PreceptorError
 from preceptor.defaults import own_defaults
-from preceptor.devices import resolve_device
+from preceptor.devices import batch_rows, laid_out, lay_out, resolve_device
 from preceptor.zoo.cache import FeatureCache
 from preceptor.zoo.card import Card
 from preceptor.zoo.teacher import Teacher
@@ -85,12 +84,6 @@ def cache_key(card: Card, split: Any, fingerprint: str | None = None) -> str:
     )
 
 
-def batch_rows(input_size: Sequence[int], device: torch.device) -> int:
-    """Rows of a batch of about 2^24 input numbers on a GPU (111 images of 224 px), 2^22 on a CPU; at most 1024."""
-    budget = 2**24 if device.type == "cuda" else 2**22
-    return min(1024, max(1, budget // math.prod(input_size)))
-
-
 class _Pass:
     """The forward pass itself."""
 
@@ -98,6 +91,7 @@ class _Pass:
         self.teacher = teacher
         self.split = split
         self.device = device
+        lay_out(teacher, device, teacher.preprocessing.input_size)
 
     def run(self, batch_size: int | None) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Features and logits batch by batch, the next batch being read while one is computed."""
@@ -147,7 +141,7 @@ class _Pass:
             if isinstance(images, Tensor)
             else [image.to(self.device) for image in images]
         )
-        return self.teacher.outputs(self.teacher.preprocessing.apply(moved), maps=False)
+        return self.teacher.outputs(laid_out(self.teacher.preprocessing.apply(moved)), maps=False)
 
     def _check_finite(self, output: ModelOutput, start: int) -> None:
         bad = ~(output.features.isfinite().all(1) & output.logits.isfinite().all(1))
