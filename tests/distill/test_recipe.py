@@ -31,7 +31,10 @@ def test_mixing_ends_with_its_share_of_the_training() -> None:
     recipe = resolve_recipe("cifar100", {"epochs": 3})
     assert [mixes_at(recipe, step, 5) for step in range(15)] == [True] * 8 + [False] * 7
     assert not any(mixes_at(resolve_recipe(recipe, {"mixup": 0.0}), step, 5) for step in range(15))
-    assert all(mixes_at(resolve_recipe("patient", {"epochs": 3}), step, 5) for step in range(15))
+    patient = resolve_recipe("patient", {"epochs": 4})
+    assert [mixes_at(patient, step, 5) for step in range(20)] == [True] * 15 + [False] * 5
+    to_the_end = resolve_recipe("patient", {"epochs": 3, "mixup_until": 1.0})
+    assert all(mixes_at(to_the_end, step, 5) for step in range(15))
 
 
 def test_the_papers_own_recipe_mixes_nothing() -> None:
@@ -85,6 +88,7 @@ def test_no_option_of_a_method_is_taken_for_something_else(name: str) -> None:
         (lambda: resolve_recipe("small", {"epoch": 3}), r"a recipe has no setting \['epoch'\]"),
         (lambda: resolve_recipe("small", {"optimizer": "adam"}), "optimizer 'adam' is unknown; .* sgd"),
         (lambda: resolve_recipe("small", {"epochs": 0}), "epochs 0 came; at least 1"),
+        (lambda: resolve_recipe("small", {"min_steps": -1}), "min_steps -1 came; 0 or more was expected"),
         (lambda: resolve_recipe("small", {"ema": 1.0}), "ema 1.0 came; expected from 0 to below 1"),
         (lambda: resolve_recipe("small", {"milestones": (50,)}), "shares of the training"),
         (lambda: resolve_recipe("small", {"mixup_until": 0.5}), "mixup_until needs a mixup above 0; .* mixup=1"),

@@ -71,7 +71,7 @@ def test_beside_a_patient_plain_student_a_mixed_one_is_trained_and_the_better_co
     quick = {"student": "mlp-8", "device": "cpu", "report": False, "batch_size": 32, "method": "sinkhorn"}
     epochs = {"patient": 20, "mixed": 1} if patiently else {"patient": 1, "mixed": 20}
     for name, count in epochs.items():
-        monkeypatch.setitem(RECIPES, name, replace(RECIPES[name], epochs=count))
+        monkeypatch.setitem(RECIPES, name, replace(RECIPES[name], epochs=count, min_steps=0))
     said: list[str] = []
     result = run(zoo, blobs("abcd", seed=7), out=tmp_path / "r", notify=said.append, **quick)
     assert "24 training vectors a class are few" in said[0]
@@ -84,7 +84,7 @@ def test_beside_a_patient_plain_student_a_mixed_one_is_trained_and_the_better_co
         json.loads((tmp_path / "r" / name / "config.json").read_text())["recipe"]
         for name in ("plain", "plain-mixed", "from-same")
     ]
-    assert [(one["mixup"], one["mixup_until"]) for one in configs] == [(1.0, 1.0), (1.0, 0.5), (1.0, 1.0)]
+    assert [(one["mixup"], one["mixup_until"]) for one in configs] == [(1.0, 0.75), (1.0, 0.5), (1.0, 0.75)]
     assert result.trials[0].teacher is None
     assert (patient > mixed) == patiently
     assert result.trials[0].validation_accuracy == max(patient, mixed)
@@ -105,6 +105,6 @@ def test_without_stop_no_training_of_a_method_holds_labels_back(zoo, tmp_path):
     assert first.epochs < len(first.history) < 12, "it stopped early, so that there is something to see"
     attempt = Attempt("a", "same", "refilled", distill, call)
     last = attempt.without_stop(taught.result).options["embedding_options"]
-    assert last == {"patience": 0, "epochs": first.epochs, "lr": 0.0}
+    assert last == {"patience": 0, "epochs": first.epochs, "min_steps": 0, "lr": 0.0}
     plain = Attempt("a", None, "none", distill, {"epochs": 3})
     assert plain.without_stop(taught.result).options == {"epochs": 3}

@@ -23,6 +23,9 @@ class Recipe:
     """The settings of one training. Milestones are shares of it, so they move along with `epochs`."""
 
     epochs: int = 60
+    min_steps: int = (
+        0  # a small data set is gone through more often, so that there are as many optimiser steps
+    )
     batch_size: int = 64  # rows of one optimiser step over all processes
     optimizer: Optimizer = "sgd"
     lr: float = 0.05
@@ -82,9 +85,16 @@ RECIPES: dict[str, Recipe] = {
     "small": _SMALL,
     "mixed": replace(_SMALL, mixup=1.0, mixup_until=0.5),  # for many labels (docs/choosing.md)
     # For few labels and a teacher: mixed images are ever new, and the teacher has an answer to each of them (Beyer et
-    # al. 2022, "A good teacher is patient and consistent"). The probe then gains by a term that does not fall
-    # (docs/choosing.md).
-    "patient": replace(_SMALL, epochs=180, mixup=1.0, method_options={"sinkhorn+probe": _STEADY}),
+    # al. 2022, "A good teacher is patient and consistent"). The student alone wants images as they are at the end. The
+    # probe then gains by a term that does not fall (docs/choosing.md).
+    "patient": replace(
+        _SMALL,
+        epochs=180,
+        min_steps=1500,
+        mixup=1.0,
+        mixup_until=0.75,
+        method_options={"sinkhorn+probe": _STEADY},
+    ),  # fmt: skip
     "finetune": replace(_SMALL, lr=0.005),  # for a network that starts from a teacher's weights
     "quick": Recipe(epochs=10, batch_size=64, lr=0.05, nesterov=True),
     "adamw": Recipe(
@@ -122,6 +132,8 @@ def resolve_recipe(recipe: Recipe | str, overrides: Mapping[str, Any] | None = N
         recipe = replace(recipe, **overrides)
         if "mixup_until" in overrides and not recipe.mixup:
             raise PreceptorError("mixup_until needs a mixup above 0; give its alpha as well, such as mixup=1")
+        if "epochs" in overrides and "min_steps" not in overrides:
+            recipe = replace(recipe, min_steps=0)  # whoever names a number of epochs gets that many
     recipe = replace(recipe, **{name: plain_numbers(getattr(recipe, name)) for name in RECIPE_FIELDS})
     _check(recipe)
     return recipe
@@ -174,7 +186,7 @@ def _check(recipe: Recipe) -> None:
     for name in ("epochs", "batch_size", "accumulate", "image_size"):
         if getattr(recipe, name) is not None and getattr(recipe, name) < 1:
             raise PreceptorError(f"{name} {getattr(recipe, name)} came; at least 1 was expected")
-    for name in ("lr", "mixup", "clip", "patience", "warmup_epochs", "weight_decay"):
+    for name in ("lr", "min_steps", "mixup", "clip", "patience", "warmup_epochs", "weight_decay"):
         if getattr(recipe, name) < 0:
             raise PreceptorError(f"{name} {getattr(recipe, name)} came; 0 or more was expected")
     for name in ("ema", "label_smoothing", "validation_fraction"):
@@ -195,6 +207,12 @@ def _check(recipe: Recipe) -> None:
             f"batch_size {recipe.batch_size} cannot go in {recipe.accumulate} equal parts; "
             "choose accumulate so that it divides batch_size"
         )
+
+
+def lengthened(recipe: Recipe, samples: int) -> Recipe:
+    """The recipe with as many epochs as its fewest steps take on so many samples."""
+    steps = math.ceil(samples / recipe.batch_size)
+    return replace(recipe, epochs=max(recipe.epochs, math.ceil(recipe.min_steps / steps)))
 
 
 def mixes_at(recipe: Recipe, step: int, steps_per_epoch: int) -> bool:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import nn
 
 from preceptor.core import PreceptorError
 from preceptor.data.split import Split
 from preceptor.data.task import Task, never_held_out
 from preceptor.data.unlabelled import beside, overlaps
+from preceptor.devices import lay_out
 from preceptor.distill.collectives import Group, join
 from preceptor.distill.devices import on_first_process
 from preceptor.distill.energy import EnergyMeter
@@ -32,7 +32,7 @@ from preceptor.distill.prepare import (
     make_student,
 )
 from preceptor.distill.progress import Reporter
-from preceptor.distill.recipe import Recipe
+from preceptor.distill.recipe import Recipe, lengthened
 from preceptor.distill.result import Result, read_result
 from preceptor.distill.run_folder import RunFolder
 from preceptor.distill.start import seen_by, start_from
@@ -79,7 +79,6 @@ class Session:
         """Train and evaluate; with `finish` also write result.json, which marks the run as done."""
         if tensorboard and self.folder is None:
             raise PreceptorError("tensorboard files lie in the run folder; give one with out")
-        recipe = self.settings.recipe
         task, watch, watched = self._splits()
         spec = self._spec(task, resume)
         normalise = Normalise(spec).to(self.fabric.device)
@@ -87,11 +86,13 @@ class Session:
         if self.start is not None:
             start_from(network, tuple(self.task.classes), self.start)
         network = network.to(self.fabric.device)
-        teacher = self._teacher_side(normalise)
+        lay_out(network, self.fabric.device, spec.shape)
+        teacher = self._teacher_side(normalise, spec)
         wanted = 0 if self.teacher is None else self.teacher.side
         data = Data(self.fabric, spec, self.seed, view_side(task.train, spec, wanted))
         context = make_context(task, task.train, data, network, normalise, teacher, self.seed)
         seen = task.train if self.unlabelled is None else beside(task.train, self.unlabelled)
+        recipe = self._lengthen(len(seen))
         self._check(context, len(seen))
         asked = self._config(network, data, teacher)
         config, finished = on_first_process(self.fabric, lambda: self._open(asked, resume))
@@ -127,17 +128,29 @@ class Session:
         self.notes += never_held_out(self.task)
         return smaller, "validation", validation
 
+    def _lengthen(self, samples: int) -> Recipe:
+        """Settle the number of epochs, now that it is known of how many samples they are."""
+        before = self.settings.recipe
+        recipe = lengthened(before, samples)
+        if recipe.epochs > before.epochs:
+            self.notes.append(
+                f"{counted(recipe.epochs, 'epoch')} instead of {before.epochs}, so that there are "
+                f"{recipe.min_steps:,} steps (min_steps)"
+            )
+        self.settings = replace(self.settings, recipe=recipe)
+        return recipe
+
     def _spec(self, task: Task, resume: bool) -> InputSpec:
         spec = input_spec(task.train, task.kind, self.settings.recipe.image_size)
         spec = spec if self.start is None else seen_by(self.start, spec)
         return self.folder.as_begun(spec) if resume and self.folder is not None else spec
 
-    def _teacher_side(self, normalise: Normalise) -> TeacherSide | None:
+    def _teacher_side(self, normalise: Normalise, spec: InputSpec) -> TeacherSide | None:
         if self.teacher is None:
             return None
         self.teacher.module.to(self.fabric.device)
-        if self.fabric.device.type == "cuda":
-            self.teacher.module.to(memory_format=torch.channels_last)
+        own = self.teacher.preprocessing
+        lay_out(self.teacher.module, self.fabric.device, spec.shape if own is None else own.input_size)
         side = TeacherSide(self.teacher, normalise=normalise, autocast=self.fabric.autocast)
         side.wants_maps = "maps" in self.settings.method.needs
         return side
@@ -234,8 +247,6 @@ class Session:
 
     def _prepare_networks(self, network: nn.Module, method: Method) -> None:
         device, processes = self.fabric.device, self.fabric.world_size
-        if device.type == "cuda":
-            network.to(memory_format=torch.channels_last)
         if processes == 1:
             return
         join(method, Group(processes))

@@ -75,11 +75,11 @@ class Attempt:
         """
         changes: dict[str, Any] = {}
         if trial.config["recipe"]["patience"]:
-            changes = {"patience": 0, "epochs": trial.epochs}
+            changes = {"patience": 0, "epochs": trial.epochs, "min_steps": 0}
         for name, value in self.options.items():
             # Settings of the training before the last one; no method has two of these.
             if isinstance(value, Mapping) and value.get("patience"):
-                changes[name] = {**value, "patience": 0, "epochs": trial.stages[0].epochs}
+                changes[name] = {**value, "patience": 0, "epochs": trial.stages[0].epochs, "min_steps": 0}
         return replace(self, options={**self.options, **changes})
 
 
@@ -113,7 +113,7 @@ def choose_recipe(recipe: Any, task: Task, options: Mapping[str, Any]) -> tuple[
     labelled = counted(each, f"training {task.kind.removesuffix('s')}")
     return [
         f"{labelled} a class {'is' if each == 1 else 'are'} few: students train by the patient recipe ({task.kind} "
-        f"mixed up, three times the epochs); recipe={MIXED!r} (--recipe {MIXED}) is a shorter one"
+        f"mixed up, three times the epochs or more); recipe={MIXED!r} (--recipe {MIXED}) is a shorter one"
     ], PATIENT
 
 
@@ -174,7 +174,8 @@ def plain_attempts(
             settings.pop("mixup", None)
             settings.pop("mixup_until", None)
         if extra is not None:  # as many steps as the others have, or they would gain by their number alone
-            settings["epochs"] = epochs_alone(resolve_recipe(name, settings).epochs, labelled, extra)
+            own = resolve_recipe(name, settings)
+            settings |= {"epochs": epochs_alone(own.epochs, labelled, extra), "min_steps": own.min_steps}
         folder = PLAIN if name == recipe else f"{PLAIN}-{name}"
         found.append(Attempt(folder, None, "none", train, {"recipe": name, **shared, **settings}))
     return found

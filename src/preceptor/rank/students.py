@@ -19,7 +19,7 @@ from filelock import FileLock
 from preceptor.core import PreceptorError
 from preceptor.data import Task
 from preceptor.distill.inputs import input_shape
-from preceptor.distill.recipe import Recipe, resolve_recipe
+from preceptor.distill.recipe import Recipe, lengthened, resolve_recipe
 from preceptor.distill.train import train
 from preceptor.files import write_atomically
 from preceptor.models import build
@@ -58,7 +58,7 @@ def costs(metrics: tuple[str, ...], student: Student | None, task: Task, teacher
     shape = input_shape(task.train, task.kind, recipe.image_size)
     # A name or a size that will not do is told here, once.
     build(student.arch, len(task.classes), shape, seed=0)  # type: ignore[arg-type]
-    epochs = recipe.epochs
+    epochs = lengthened(recipe, len(task.train)).epochs
     sentences = []
     for metric in asked:
         runs = 1 if metric == SINGLE else teachers
