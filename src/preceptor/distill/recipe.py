@@ -75,6 +75,17 @@ _CIFAR_PAPER = replace(_CIFAR, method_options={"sinkhorn": {"weight": 10.0, **_L
 _STEADY = {"weight": 10.0, "temperature": 3.0, "schedule": "constant"}
 
 _SMALL = Recipe(epochs=60, batch_size=64, lr=0.05, nesterov=True, warmup_epochs=1.0)
+# For few labels and a teacher: mixed images are ever new, and the teacher has an answer to each of them (Beyer et al.
+# 2022, "A good teacher is patient and consistent"). The student alone wants images as they are at the end. The probe
+# then gains by a term that does not fall.
+_PATIENT = replace(
+    _SMALL,
+    epochs=180,
+    min_steps=1500,
+    mixup=1.0,
+    mixup_until=0.75,
+    method_options={"sinkhorn+probe": _STEADY},
+)
 
 RECIPES: dict[str, Recipe] = {
     "cifar100": _CIFAR_MIXED,
@@ -84,17 +95,7 @@ RECIPES: dict[str, Recipe] = {
     "cub-paper": replace(_CUB, method_options={"sinkhorn": {"weight": 100.0, **_LITERAL}}),
     "small": _SMALL,
     "mixed": replace(_SMALL, mixup=1.0, mixup_until=0.5),  # for many labels (docs/choosing.md)
-    # For few labels and a teacher: mixed images are ever new, and the teacher has an answer to each of them (Beyer et
-    # al. 2022, "A good teacher is patient and consistent"). The student alone wants images as they are at the end. The
-    # probe then gains by a term that does not fall (docs/choosing.md).
-    "patient": replace(
-        _SMALL,
-        epochs=180,
-        min_steps=1500,
-        mixup=1.0,
-        mixup_until=0.75,
-        method_options={"sinkhorn+probe": _STEADY},
-    ),  # fmt: skip
+    "patient": _PATIENT,
     "finetune": replace(_SMALL, lr=0.005),  # for a network that starts from a teacher's weights
     "quick": Recipe(epochs=10, batch_size=64, lr=0.05, nesterov=True),
     "adamw": Recipe(
