@@ -2,8 +2,8 @@
 
 Thirteen teachers of eleven alphabets, from 10 to 52 classes, of two sizes, one of them hardly trained; five tasks with
 20 noisy images a class. The truth is the accuracy of students distilled from each teacher: by `sinkhorn` in a short
-training, the mean of two, and by `sinkhorn+probe` with `--recipe patient`, which `run` tries where labels are few.
-Metrics see the 20 images. Writes a table of docs/metrics.md.
+training, the mean of two, and by `sinkhorn+probe`, with images mixed for 180 epochs, much as `run` does where labels
+are few. Metrics see the 20 images. Writes a table of docs/metrics.md.
 
     python benchmarks/assessment.py --work FOLDER             # about an hour of two cores
     python benchmarks/assessment.py --work FOLDER --quick     # keeps nothing
@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 from common import ROOT, kept, show, write_section
-from draws import arguments, in_processes, school
+from draws import TO_THE_END, arguments, in_processes, school
 from experiments.assessments import judges, mean_agreement
 
 from preceptor.data import Task
@@ -82,8 +82,8 @@ def student(cell: Cell, quick: bool) -> float:
     guide = {} if teacher is None else {"method": way, "teacher": teacher}
     if way == SHORT:
         return school(task, SMALL, 1 if quick else SETTINGS.student_epochs, seed, **guide).accuracy
-    return train(task, student=SMALL, recipe="patient", seed=seed, device="cpu", progress=False,
-                 evaluate_every=10**6, **guide).accuracy  # fmt: skip
+    return train(task, student=SMALL, seed=seed, device="cpu", progress=False, evaluate_every=10**6, **TO_THE_END,
+                 **guide).accuracy  # fmt: skip
 
 
 def truths(cells: list[Cell], args: argparse.Namespace, folder: Path) -> dict[str, float]:
@@ -135,7 +135,7 @@ def table_of(data: dict[str, Any]) -> str:
     lines.append(
         f"\n{len(data['teachers'])} teachers of characters, {len(data['accuracies'][SHORT])} tasks with "
         f"{SETTINGS.per_class} images a class, students of each: two distilled by `{SHORT}` in a short training, and "
-        f"one by `{LONG}` with `--recipe patient`. Means over the tasks of Pearson's and Kendall's (weighted) "
+        f"one by `{LONG}` with images mixed for 180 epochs. Means over the tasks of Pearson's and Kendall's (weighted) "
         "correlation, and the regret of the first place in points; a teacher drawn blindly has "
         f"{short:.1f} and {long:.1f}. `confidence`, minus the entropy of the teacher's predictions, looks at no label: "
         "a reference, not a metric."

@@ -26,7 +26,7 @@ from preceptor.distill.result import Result
 DRAWS, ALONE = (5, 6, 7, 8), "`none`"
 STRONG = {"weight": 100.0, "temperature": 6.0, "center": True}  # spelled out, so that rows stay what they say
 BEFORE = {"weight": 10.0, "temperature": 3.0, "center": True}
-PATIENT = {"mixup": 1.0, "lengthened": 3}  # the recipe of that name: images mixed up, three times the epochs
+PATIENT = {"mixup": 1.0, "lengthened": 3}  # three times the epochs, images mixed up, here to the very end
 MORE = {"mixup": 1.0, "epochs": 8, "unlabelled": "200 of each digit"}  # 1,000 steps, 840 with `PATIENT`
 CONSTANT, FALLING = {"schedule": "constant"}, {"schedule": "linear-decay"}
 ARMS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -132,7 +132,7 @@ def table(data: dict[str, Any]) -> str:
         "\nMean of four draws with two students each; ± the standard error of the mean gain over the first row."
     )
     lines.append(
-        "`patient`: images mixed up (`mixup=1`) and three times the epochs, as in `--recipe patient`; with more "
+        "`patient`: images mixed up (`mixup=1`) to the end and three times the epochs; with more "
         "images, 200 of each digit by `--unlabelled`, as many steps."
     )
     return "\n".join(lines)

@@ -20,6 +20,8 @@ from preceptor.distill.result import Result
 from preceptor.distill.train import train
 
 Cell, Found = TypeVar("Cell"), TypeVar("Found")
+# 180 epochs of any number of images, mixed to the very end: what some tables have is of this training.
+TO_THE_END = {"recipe": "patient", "min_steps": 0, "mixup_until": 1.0}
 TEACHERS = {"letters": 100, "digits": 200}  # what the teachers know, and of how many images a class
 
 

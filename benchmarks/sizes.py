@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 from common import ROOT, kept, show, write_section
-from draws import TEACHERS, accuracy_table, arguments, in_processes, teacher_of
+from draws import TEACHERS, TO_THE_END, accuracy_table, arguments, in_processes, teacher_of
 
 from preceptor import Task
 from preceptor.data.images import fit
@@ -47,8 +47,8 @@ def accuracies(cell: Cell, quick: bool) -> dict[str, dict[str, float]]:
 
     def reached(task: Task, method: str) -> float:
         given = {} if method == "none" else {"teacher": teacher}
-        return train(task, student=settings.arch, method=method, recipe="patient", image_size=SIDE, seed=draw,
-                     device="cpu", progress=False, evaluate_every=10**6, **given).accuracy  # fmt: skip
+        return train(task, student=settings.arch, method=method, image_size=SIDE, seed=draw, device="cpu",
+                     progress=False, evaluate_every=10**6, **TO_THE_END, **given).accuracy  # fmt: skip
 
     alone, small = reached(task, "none"), shrunk(task)
     return {

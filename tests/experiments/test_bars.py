@@ -207,6 +207,20 @@ def test_the_patient_recipe_is_judged_by_the_better_student_alone(tmp_path, plai
     assert [bar.verdict for bar in few_labels(Book(tmp_path))][2] == verdict
 
 
+@pytest.mark.parametrize(("seeds", "verdict"), [((0, 1, 2), MISSED), ((1,), REACHED)])
+def test_so_it_is_by_the_one_whose_images_are_not_mixed_to_the_end(tmp_path, seeds, verdict):
+    accuracy = {"none": 0.20, "sinkhorn": 0.30, few.EASED: 0.26}
+    write(tmp_path, "few", [
+        (job, accuracy[job.name]) for task in (0, 2, 5) for seed in (0, 1, 2)
+        for job in few.setting(PAPER, "cifar100", 25, task, seed, 0, PATIENT)
+        if job.name in accuracy and (job.name != few.EASED or seed in seeds)
+    ])  # fmt: skip
+    bar = few_labels(Book(tmp_path))[2]
+    assert bar.verdict == verdict
+    told = "; over a student alone whose images are not mixed in the last quarter 100%: +4.00 (1), 60%: +4.00 (1)"
+    assert (told in bar.detail) == (len(seeds) == 1), "with three seeds it is what all gains are over"
+
+
 def test_the_bars_of_the_metrics(tmp_path):
     accuracies = [0.70, 0.71, 0.72, 0.75]
     good, bad, worst = [1.0, 2.0, 3.0, 5.0], [3.0, 2.0, 1.0, 2.5], [4.0, 3.0, 2.0, 1.0]
