@@ -24,6 +24,7 @@ BENCHMARKS: dict[str, tuple[list[str], list[str] | None, bool]] = {
     "sinkhorn": (["--limit", "150"], ["--quick"], False),
     "ranking": ([], ["--quick"], False),
     "rank_scale": ([], ["--quick"], False),
+    "extraction": ([], ["--quick"], False),
     "distill": ([], ["--quick"], False),
     "methods": ([], ["--quick"], False),
     "methods --patient": ([], ["--quick"], False),

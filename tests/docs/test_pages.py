@@ -88,6 +88,7 @@ def test_the_number_of_methods_is_what_a_user_can_choose() -> None:
         ("demo", "demo", "when-it-helps.md"),
         ("seen", "seen", "when-it-helps.md"),
         ("seen", "seen_patient", "when-it-helps.md"),
+        ("extraction", "extraction", "performance.md"),
         ("methods", "methods", "methods.md"),
         ("methods", "methods_patient", "methods.md"),
         ("methods", "methods_mixed", "methods.md"),
