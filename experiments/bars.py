@@ -164,26 +164,26 @@ def is_sure(gain: Sample) -> bool:
 
 
 def few_labels(book: Book) -> list[Bar]:
-    """At 25 images a class, with the plain recipe and with the patient one."""
-    return [bar for recipe in (PLAIN, PATIENT) for bar in _few_labels(book, recipe)]
+    """At 25 images a class, with the plain recipe and with images mixed as `preceptor run` does it."""
+    return [bar for kind in (PLAIN, few.RUN) for bar in _few_labels(book, kind)]
 
 
-def _few_labels(book: Book, recipe: str) -> list[Bar]:
+def _few_labels(book: Book, kind: str) -> list[Bar]:
     scale = book.scale_of(few.NAME)
     checks: list[bool | None] = []
     level: list[bool | None] = []
-    told, rival, over_eased = [], [], {}
+    told, rival = [], []
     for task in few.TASKS["cifar100"]:
-        choose = chooser([job for which in few.KINDS for seed in scale.seeds
-                          for job in few.setting(scale, "cifar100", 25, task, seed, 0, which)])  # fmt: skip
+        of_kind = {which: chooser([job for seed in scale.seeds
+                                   for job in few.setting(scale, "cifar100", 25, task, seed, 0, which)])
+                   for which in (PLAIN, kind, *([PATIENT] if kind == few.RUN else []))}  # fmt: skip
         # A recipe must not gain by spoiling the student alone: the best of them is what counts.
-        alone = [choose(name="none", recipe=which) for which in dict.fromkeys((PLAIN, recipe))]
-        alone += [choose(name=few.EASED)] if recipe == PATIENT else []
+        alone = [choose(name="none") for choose in of_kind.values()]
         whole = [jobs for jobs in alone if len(book.accuracy(jobs).values) >= SEEDS] or alone[:1]
         base = max(whole, key=lambda jobs: book.accuracy(jobs).mean)
         ours, theirs = (
-            [choose(name=name, recipe=recipe) for name in names]
-            for names in (("sinkhorn", "sinkhorn+probe", few.FALLING), ("rkd", fig05.GENTLE_RKD, "refilled"))
+            [of_kind[kind](name=name) for name in names]
+            for names in (("sinkhorn", "sinkhorn+probe"), ("rkd", fig05.GENTLE_RKD, "refilled"))
         )
         mine, best = best_of(book, ours, base)
         enough = len(best.values) >= SEEDS
@@ -191,19 +191,14 @@ def _few_labels(book: Book, recipe: str) -> list[Bar]:
         # Rivals may have fewer seeds: each is held against ours on those that both have.
         leads = [book.gains(mine, jobs).mean for jobs in theirs]
         level.append(None if not enough or any(map(math.isnan, leads)) else min(leads) >= 0)
-        overlap = fig05.overlap_of(scale, "cifar100", task)
-        share = f"{overlap:.0%}"
+        share = f"{fig05.overlap_of(scale, 'cifar100', task):.0%}"
         told.append(f"{share}: {_counted(best)}")
-        if base != alone[-1] and recipe == PATIENT:
-            over_eased[overlap] = best_of(book, ours, alone[-1])[1]
         other, gain = best_of(book, theirs, base)
         rival.append(f"{share}: {_counted(gain)}, ours ahead by {_counted(book.gains(mine, other))}")
-    where = "with 25 images a class" + ("" if recipe == PLAIN else f" and the {recipe} recipe")
-    eased = _listed(over_eased)
+    where = "with 25 images a class" + ("" if kind == PLAIN else f", {few.TOLD[kind]},")
     return [
         Bar(f"{where} `sinkhorn` or `sinkhorn+probe` at least 5 points above `none` at 100, 60 and 0 %",
-            judge(checks), "best of ours, gain in points ± standard error (seeds): " + ", ".join(told)
-            + (f"; over a student alone whose images are not mixed in the last quarter {eased}" if eased else "")),
+            judge(checks), "best of ours, gain in points ± standard error (seeds): " + ", ".join(told)),
         Bar("and at least level with `rkd` (all or a fifth of its weights) and `refilled`", judge(level),
             "best of those, and how far ours is ahead on the same seeds: " + "; ".join(rival)),
     ]  # fmt: skip

@@ -38,10 +38,10 @@ def gains_table(book: Book) -> str:
     for data, way in seen.WAYS.items():
         named = f"{scale.kind(data).per_class} images a class, {way} by the teacher"
         lines += _methods(book, named, [halves(data=data, task=task) for task in tasks])
-    for recipe in (PLAIN, PATIENT):
-        named = f"{COUNT} images a class" + ("" if recipe == PLAIN else f", `{recipe}`")
+    for kind in (PLAIN, few.RUN, PATIENT):
+        named = f"{COUNT} images a class" + ("" if kind == PLAIN else f", {few.TOLD[kind]}")
         lines += _methods(book, named, [
-            [job for seed in scale.seeds for job in few.setting(scale, DATA, COUNT, task, seed, 0, recipe)]
+            [job for seed in scale.seeds for job in few.setting(scale, DATA, COUNT, task, seed, 0, kind)]
             if task in few.TASKS[DATA] else [] for task in tasks
         ])  # fmt: skip
     return table(
@@ -57,11 +57,10 @@ def _methods(book: Book, images: str, by_task: list[list[Job]]) -> list[list[str
 
 def _on_mixed_images(book: Book, images: str) -> list[list[str]]:
     """What mixing gave the student alone, and a teacher on top of that."""
-    none, taught = ("none", MIXED_EARLY), ("sinkhorn", MIXED_EARLY)
-    pairs = {
-        "the student alone, against not mixed": (none, ("none", PLAIN)),
-        "`sinkhorn`, against alone and mixed": (taught, none),
-    }
+    none = ("none", MIXED_EARLY)
+    pairs = {"the student alone, against not mixed": (none, ("none", PLAIN))}
+    for method in fig05.MIXED_METHODS[1:]:
+        pairs[f"`{method}`, against alone and mixed"] = ((method, MIXED_EARLY), none)
     lines = [
         [f"{images}, mixed in the first half: {name}", *map(_shown, gains_by_overlap(book, *pair).values())]
         for name, pair in pairs.items()

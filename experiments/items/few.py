@@ -7,19 +7,27 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 
-from experiments.book import COLOURS, MARKERS, Book, chooser, one_legend, plain_axes, save_figure, table
+from experiments.book import (
+    COLOURS,
+    MARKERS,
+    Book,
+    Chooser,
+    chooser,
+    one_legend,
+    plain_axes,
+    save_figure,
+    table,
+)
 from experiments.items import fig05
 from experiments.jobs import Job, Scale, distillation
-from experiments.schedule import PATIENT, PATIENT_EARLY, PLAIN
+from experiments.schedule import MIXED_EARLY, PATIENT, PATIENT_EARLY, PLAIN
 from preceptor.distill.losses import METHODS as METHOD_CLASSES
 from preceptor.distill.losses.table import default_options
 from preceptor.distill.recipe import RECIPES
+from preceptor.pipeline.trials import FEW as FEW_OF_RUN
 
 NAME, TITLE = "few", "Few labels: the gain against the number of images a class"
-FALLING = (
-    "sinkhorn+probe, falling"  # in patient trainings: the default of others, `patient` has one of its own
-)
-EASED = "none, the last quarter not mixed"  # the student alone as well as we know, beside patient ones
+FALLING = "sinkhorn+probe, falling"  # where images are mixed for long: the default of others has a name
 METHODS = ("none", "sinkhorn", "probe-kd", "sinkhorn+probe", "rkd", fig05.GENTLE_RKD, "refilled", "finetune")
 COUNTS = {
     "cifar100": (25, 10, 50, 100, 250, None),
@@ -27,48 +35,67 @@ COUNTS = {
 }  # the most wanted first; None: all
 TASKS = {"cifar100": (0, 2, 5), "cub200": (0, 2, 4)}  # 100, 60 (50) and 0 % overlap
 TIERS = {"cifar100": 10, "cub200": 25}
-KINDS = (PATIENT, PLAIN)
-STEADY = dict(RECIPES[PATIENT].method_options["sinkhorn+probe"])
+# How images are mixed: as `preceptor run` does, not at all, or all the time, which is what `--recipe patient` once was.
+RUN = "run"
+TOLD = {RUN: "mixed as by `run`", PLAIN: "plain", PATIENT: "mixed to the end"}
+STEADY = dict(RECIPES["patient"].method_options["sinkhorn+probe"])
+
+
+def recipe_of(kind: str, count: int | None) -> str:
+    """How students of so many images a class are trained."""
+    if kind != RUN:
+        return kind
+    return PATIENT_EARLY if count is not None and count < FEW_OF_RUN else MIXED_EARLY
 
 
 def jobs(scale: Scale) -> list[Job]:
-    """Counts, recipes, seeds and tasks from the most wanted on; with all images the trainings are Fig. 5's."""
+    """Counts, kinds, seeds and tasks from the most wanted on; with all images the trainings are Fig. 5's."""
     found = []
     for data, counts in COUNTS.items():
         for place, count in enumerate(scale.few(counts)):
-            for recipe in KINDS if count else (PLAIN,):
+            for kind in (RUN, PLAIN):
                 for seed in scale.seeds:
                     for task in scale.few(TASKS[data]):
-                        found += setting(scale, data, count, task, seed, TIERS[data] + place, recipe)
+                        found += setting(scale, data, count, task, seed, TIERS[data] + place, kind)
     return found
 
 
+def _former(scale: Scale) -> list[Job]:
+    """Of these there are rows, and no more are planned."""
+    return [
+        job
+        for data, counts in COUNTS.items()
+        for count in scale.few(counts)
+        for seed in scale.seeds
+        for task in scale.few(TASKS[data])
+        for job in setting(scale, data, count, task, seed, 0, PATIENT)
+    ]
+
+
 def setting(
-    scale: Scale, data: str, count: int | None, task: int, seed: int, tier: int, recipe: str = PLAIN
+    scale: Scale, data: str, count: int | None, task: int, seed: int, tier: int, kind: str = PLAIN
 ) -> list[Job]:
     """All methods for one count, task and seed."""
+    if count is None and kind != PLAIN:
+        return fig05.mixed(scale, task, seed) if (kind, data) == (RUN, "cifar100") else []
     student, teacher = fig05.STUDENTS[data][0], fig05.TEACHERS[data]
     known = [] if count is not None else fig05.setting(scale, data, student, task, seed)
     few = None if count is None else scale.count(data, count)
+    recipe = recipe_of(kind, count)
     found = [job for job in known if job.name in METHODS]
-    for name in named(recipe):
+    for name in named(kind):
         if any(job.name == name for job in known):
             continue
         method, options, variant = _method(name, recipe)
         network = teacher if method == "finetune" else student
         found.append(distillation(scale, NAME, data, network, method, teacher, task, seed, options, variant=variant,
-                                  per_class=few, tier=tier, recipe=recipe_of(name, recipe)))  # fmt: skip
+                                  per_class=few, tier=tier, recipe=recipe))  # fmt: skip
     return found
 
 
-def named(recipe: str) -> tuple[str, ...]:
-    """The lines of a recipe's tables."""
-    return METHODS if recipe == PLAIN else (METHODS[0], EASED, *METHODS[1:-1], FALLING, METHODS[-1])
-
-
-def recipe_of(name: str, recipe: str) -> str:
-    """How a line of a recipe's tables was trained."""
-    return PATIENT_EARLY if name == EASED else recipe
+def named(kind: str) -> tuple[str, ...]:
+    """The lines of a kind's tables; a teacher that is fine-tuned has a recipe of its own."""
+    return {PLAIN: METHODS, RUN: METHODS[:-1], PATIENT: (*METHODS[:-1], FALLING)}[kind]
 
 
 def _method(name: str, recipe: str) -> tuple[str, dict[str, Any] | None, str | None]:
@@ -77,9 +104,8 @@ def _method(name: str, recipe: str) -> tuple[str, dict[str, Any] | None, str | N
         return "rkd", fig05.GENTLE, name
     if name == FALLING:
         return "sinkhorn+probe", _defaults("sinkhorn+probe", STEADY), name
-    if name == EASED:
-        return "none", None, name
-    return name, STEADY if (name, recipe) == ("sinkhorn+probe", PATIENT) else None, None
+    steady = name == "sinkhorn+probe" and recipe in (PATIENT, PATIENT_EARLY)
+    return name, STEADY if steady else None, None
 
 
 def _defaults(method: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -87,48 +113,74 @@ def _defaults(method: str, options: dict[str, Any]) -> dict[str, Any]:
     return {key: default_options(METHOD_CLASSES[method])[key] for key in options}
 
 
+def of_line(choose: Chooser, kind: str, name: str, count: int | None, **where: Any) -> list[Job]:
+    """The jobs of a cell of the tables."""
+    recipe = recipe_of(kind, count)
+    if count is None:
+        name = fig05.named(name, recipe)
+    return choose(**where, per_class=count, name=name, recipe=recipe)
+
+
 def section(book: Book, folder: Path) -> str:
-    """One table an overlap, and the figure."""
+    """A table for each overlap and kind, and the figures."""
     scale = book.scale_of(NAME)
-    some = jobs(scale)
-    choose = chooser(some)
+    planned = jobs(scale)
+    choose = chooser([*planned, *_former(scale)])
     parts = [
         "Accuracy in percent. The images a class are drawn anew for each seed; the teacher has all of its own. "
         "Batches and epochs follow the rule of `experiments/schedule.py`: the largest batch of 256, 128, 64 that "
         "leaves 39 steps an epoch, and at least 4,000 steps. `finetune` trains the teacher's own network, which is "
         "larger than the student, under a new classifier: the upper reference, not in the figure. `plain`: the "
-        "training of Fig. 5, but for that rule. `patient`: images are mixed up, for everybody, and there are three "
-        "times the steps; `sinkhorn+probe` then has the setting of `--recipe patient`, and `falling` is the one that "
-        "it has otherwise. Students alone suffer more by images that are mixed to the very end than students of "
-        f"teachers do: `{EASED}` is held beside them. Not in the paper."
+        f"training of Fig. 5, but for that rule. {TOLD[RUN]}: as `preceptor run` mixes images for everybody: under "
+        f"{FEW_OF_RUN} a class until three quarters of three times the steps, with more in the first half of the steps "
+        "of `plain`; in the former case `sinkhorn+probe` has the setting of `--recipe patient`. Steps and rates are "
+        "those of this rule, longer than `run`'s own. Mixed to the end: what the patient recipe was before, by which "
+        "students alone do worse; `falling` is `sinkhorn+probe` with its usual setting. Not in the paper."
     ]
     parts.append(book.trained_again(NAME))
     for data in COUNTS:
-        counts = [*sorted({job.per_class for job in some if job.data == data and job.per_class}), None]
+        counts = [*sorted({job.per_class for job in planned if job.data == data and job.per_class}), None]
         for task in scale.few(TASKS[data]):
-            for recipe in (PLAIN, PATIENT):
-                of_recipe = counts if recipe == PLAIN else counts[:-1]
-                head = [f"{data}, {fig05.overlap_of(scale, data, task):.0%}, {recipe}"]
-                head += [str(scale.kind(data).per_class if count is None else count) for count in of_recipe]
-                lines = [[name, *(book.accuracy(choose(data=data, task=task, per_class=count, name=name,
-                                                       recipe=recipe_of(name, recipe))).shown() for count in of_recipe)]
-                         for name in named(recipe)]  # fmt: skip
-                parts.append(table(head, lines))
-        parts += [_draw(book, scale, choose, data, counts, folder, recipe) for recipe in (PLAIN, PATIENT)]
+            for kind in (RUN, PLAIN, PATIENT):
+                parts.append(_table(book, scale, choose, data, task, counts, kind))
+        parts += [_draw(book, scale, choose, data, counts, folder, kind) for kind in (RUN, PLAIN)]
     return "\n\n".join(part for part in parts if part)
 
 
-def _draw(book: Book, scale: Scale, choose, data: str, counts: list, folder: Path, recipe: str) -> str:
+def _table(
+    book: Book, scale: Scale, choose: Chooser, data: str, task: int, counts: list[int | None], kind: str
+) -> str:
+    """Lines are methods, columns are counts; of what will not be run any more, only that which was."""
+    cells = {
+        (name, count): book.accuracy(of_line(choose, kind, name, count, data=data, task=task))
+        for name in named(kind)
+        for count in counts
+        if setting(scale, data, count, task, 0, 0, kind)
+    }
+    names, shown = list(named(kind)), [c for c in counts if any(count == c for _, count in cells)]
+    if kind == PATIENT:
+        names = [n for n in names if any(cells[n, c].values for c in shown)]
+        shown = [c for c in shown if any(cells[n, c].values for n in names)]
+    if not names or not shown:
+        return ""
+    head = [f"{data}, {fig05.overlap_of(scale, data, task):.0%}, {TOLD[kind]}"]
+    head += [str(scale.kind(data).per_class if count is None else count) for count in shown]
+    return table(head, [[name, *(cells[name, count].shown() for count in shown)] for name in names])
+
+
+def _draw(book: Book, scale: Scale, choose: Chooser, data: str, counts: list, folder: Path, kind: str) -> str:
     tasks = scale.few(TASKS[data])
     figure, axes = plt.subplots(1, len(tasks), figsize=(11, 3.4), sharey=True)
     drawn: set[int | None] = set()
     for axis, task in zip(axes, tasks, strict=True):
-        shown = [n for n in named(recipe)[1:-1] if n != EASED]  # finetune is far above
+        shown = [n for n in named(kind)[1:] if n != "finetune"]  # it is far above
         for colour, marker, name in zip(COLOURS, MARKERS, shown, strict=False):
             points = []
             for count in counts:
-                where = {"data": data, "task": task, "per_class": count, "recipe": recipe}
-                gain = book.gains(choose(**where, name=name), choose(**where, name="none"))
+                taught, alone = (
+                    of_line(choose, kind, n, count, data=data, task=task) for n in (name, "none")
+                )
+                gain = book.gains(taught, alone)
                 if gain.values:
                     drawn.add(count)
                     points.append((count or scale.kind(data).per_class, gain))
@@ -151,4 +203,4 @@ def _draw(book: Book, scale: Scale, choose, data: str, counts: list, folder: Pat
         axis.set_xlim(0.8 * ticks[0], 1.25 * ticks[-1])
         axis.minorticks_off()
     one_legend(axes)
-    return save_figure(figure, folder, f"few-{data}" if recipe == PLAIN else f"few-{data}-{recipe}")
+    return save_figure(figure, folder, f"few-{data}" if kind == PLAIN else f"few-{data}-{kind}")

@@ -32,7 +32,7 @@ TIERS = {"wrn-16-1": 0, "wrn-16-2": 1, "mobilenet-0.25": 60, "wrn-40-1": 61, "wr
 METHODS = ("none", "sinkhorn", "rkd", "aml", "refilled", "mgd", "wcord", "probe-kd", "sinkhorn+probe")
 # RKD's usual weights drown the labels of a small student (docs/methods.md): beside them, the method at its better.
 GENTLE_RKD, GENTLE = "rkd, a fifth of its weights", {"distance_weight": 5.0, "angle_weight": 10.0}
-MIXED_METHODS = ("none", "sinkhorn")  # that are trained on mixed images, too
+MIXED_METHODS = ("none", "sinkhorn", "probe-kd", "sinkhorn+probe")  # that are trained on mixed images, too
 PAPER_RECIPES = {"cifar100": "paper", "cub200": "cub-paper"}
 LITERAL = dict(RECIPES["paper"].method_options["sinkhorn"])  # Sec. 6.1.2 in full, whatever the defaults are
 SOFTER = {**LITERAL, "weight": 100.0, "temperature": 8.0, "center": True, "schedule": "linear-decay"}

@@ -13,7 +13,7 @@ from typing import Any
 from experiments.book import NOT_RUN, Book, Sample, table
 from experiments.items.fig05 import LITERAL
 from experiments.jobs import EPOCHS, Job, Scale, distillation
-from experiments.schedule import MIXED, MIXED_EARLY, PATIENT, PATIENT_EARLY, PLAIN
+from experiments.schedule import MIXED, MIXED_EARLY, PATIENT, PLAIN
 
 NAME, TITLE = "search", "The search for a gain at every overlap (validation images)"
 DATA, STUDENT, TEACHER = "cifar100", "wrn-16-1", "wrn-40-2"
@@ -131,11 +131,6 @@ PATIENT_FEW = ("none", "centred decay 100, temperature 6", "centred 100, tempera
                "sinkhorn+probe decay 30, temperature 6", "sinkhorn+probe 4, temperatures 6, 8",
                "sinkhorn+probe 100, temperature 8")  # fmt: skip
 
-# On characters the student alone is better if the last of the patient epochs are not mixed, and those of teachers are
-# not worse: is a part of their gains by the patient recipe due to that?
-EASED = ("none", "centred decay 100, temperature 6", "probe-kd", "sinkhorn+probe")
-
-
 TOLD = (
     "Gain over `none` of the same seed in points on held-out training images, the mean over seeds (number of "
     "seeds); the last column is the mean over the overlaps that were run, by which lines are sorted, though "
@@ -208,7 +203,6 @@ def jobs(scale: Scale) -> list[Job]:
             for task in SMOOTH_TASKS
         ]
         plans += [(FEW, EPOCHS, PATIENT, task, 1, seed, PATIENT_FEW) for seed in (1, 2) for task in TASKS]
-        plans += [(FEW, EPOCHS, PATIENT_EARLY, task, 1, seed, EASED) for seed in (1, 2) for task in TASKS]
     found = []
     for per_class, epochs, recipe, task, tier, seed, chosen in plans:
         for name in chosen:

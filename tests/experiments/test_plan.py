@@ -7,6 +7,9 @@ from experiments.items import ITEMS, few, fig05
 from experiments.jobs import PAPER, SMOKE
 from experiments.plan import Pace, Part, packs
 
+from experiments import schedule
+from preceptor.distill import recipe
+
 
 def never(job, stage):
     return False
@@ -90,6 +93,15 @@ def test_with_all_images_few_labels_are_figure_five():
     assert {job.experiment for job in some if job.method != "finetune"} == {"fig05"}
     assert set(few.METHODS) == {job.name for job in some}
     assert next(job for job in some if job.method == "finetune").student == "wrn-40-2"
+
+
+def test_few_labels_are_mixed_as_run_does_it():
+    for count in few.COUNTS["cifar100"]:
+        recipes = {job.recipe for job in few.setting(PAPER, "cifar100", count, 0, 0, 10, few.RUN)}
+        assert recipes == {"patient-early" if count in (10, 25, 50) else "mixed-early"}
+    for ours, theirs in (("patient-early", "patient"), ("mixed-early", "mixed")):
+        mine, product = schedule.RECIPES[ours], recipe.RECIPES[theirs]
+        assert (mine.mixup, mine.mixup_until) == (product.mixup, product.mixup_until)
 
 
 def test_jobs_are_unique_and_hold_what_the_issue_asks_for():
