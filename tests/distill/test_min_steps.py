@@ -12,7 +12,7 @@ import torch
 from preceptor.core import PreceptorError
 from preceptor.distill.recipe import RECIPES, lengthened, resolve_recipe
 from preceptor.distill.train import train
-from preceptor.pipeline.trials import plain_attempts
+from preceptor.pipeline.alone import plain_attempts
 from tests.distill.toys import toy_task
 
 CALL = {"student": "cnn-2", "device": "cpu", "progress": False, "batch_size": 16}

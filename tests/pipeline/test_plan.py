@@ -59,7 +59,7 @@ def test_a_student_that_cannot_be_built_is_told_before_the_ranking(zoo, tmp_path
 @pytest.fixture
 def no_training(monkeypatch):
     """Nothing may be trained; the ranking may run."""
-    monkeypatch.setattr("preceptor.pipeline.trials.train", lambda *_, **__: pytest.fail("a training began"))
+    monkeypatch.setattr("preceptor.pipeline.alone.train", lambda *_, **__: pytest.fail("a training began"))
 
 
 def test_a_zoo_without_a_teacher_for_the_method_is_told_before_the_ranking(

@@ -75,6 +75,7 @@ def run(
     """Rank the teachers in ZOO for DATA, distil the best, and say what it gained.
 
     The plain student is trained as well, and kept if no teacher helps: you never lose accuracy without being told.
+    Images in colour: it also finds out whether random views of them do good (-o augment=NAME settles that).
 
     Example: preceptor run zoo/ photos/ --student mobilenet-0.5 --image-size 96 --out runs/photos
     """

@@ -23,9 +23,7 @@ class Recipe:
     """The settings of one training. Milestones are shares of it, so they move along with `epochs`."""
 
     epochs: int = 60
-    min_steps: int = (
-        0  # a small data set is gone through more often, so that there are as many optimiser steps
-    )
+    min_steps: int = 0  # optimiser steps: a small data set is gone through more often
     batch_size: int = 64  # rows of one optimiser step over all processes
     optimizer: Optimizer = "sgd"
     lr: float = 0.05
@@ -38,9 +36,7 @@ class Recipe:
     warmup_epochs: float = 0.0
     augment: str | None = None  # None: nothing
     mixup: float = 0.0  # alpha of the Beta distribution
-    mixup_until: float = (
-        1.0  # the share of `epochs` after which images are left as they are; patience may stop before
-    )
+    mixup_until: float = 1.0  # the share of `epochs` after which images are left as they are
     label_smoothing: float = 0.0
     ema: float = 0.0  # decay of the weights' moving average; 0: none
     clip: float = 0.0  # largest gradient norm; 0: no limit

@@ -17,10 +17,11 @@ from preceptor.distill.run_folder import RunFolder
 from preceptor.distill.saved_run import score_run
 from preceptor.files import local_path, write_atomically
 from preceptor.metrics import DEFAULT_METRICS
+from preceptor.pipeline.alone import PLAIN, in_which_ways, other_recipe
 from preceptor.pipeline.kept import Kept, put_on_top
 from preceptor.pipeline.plan import Plan
 from preceptor.pipeline.result import PipelineResult
-from preceptor.pipeline.trials import PLAIN, Attempt, Trial, other_recipe
+from preceptor.pipeline.trials import Attempt, Trial
 from preceptor.pipeline.verdict import better_alone, no_better_than_nothing, outcome, ranked_sentence
 from preceptor.rank.ranking import rank
 from preceptor.rank.settings import choose_teachers
@@ -75,7 +76,8 @@ def run(
         recipe: How to train: a name of `RECIPES` or a `Recipe`; by default "patient" where there are fewer than 100
             training images a class and `options` say nothing of epochs, "mixed" otherwise, and "small" where they say
             `mixup`. The plain student is trained by "mixed" too beside "patient", by "small" beside "mixed", and the
-            better counts: teachers must not gain by spoiling it.
+            better counts: teachers must not gain by spoiling it. Without a recipe of yours and without `augment`, it
+            also says whether students see random views of images in colour, or images as they are.
         validation: The share of each training class that is held out; of a class with a single sample, none.
         refit: Train the kept student and the plain one once more, on all labels, when the choice is made. With
             patience they then train for as many epochs as their best weights had, without stopping early.
@@ -113,8 +115,10 @@ def run(
             notify, no_better_than_nothing(zoo, task, ranking, leaders, asked["device"], trust_code)
         )
 
-        alone = _train_alone(plan, folder, notify)
-        verdict += _said(notify, better_alone(alone, plan.recipe, other_recipe(plan.recipe, plan.options)))
+        plan, alone, said = _train_alone(plan, folder, notify)
+        verdict += said + _said(
+            notify, better_alone(alone, plan.recipe, other_recipe(plan.recipe, plan.options))
+        )
         attempts = plan.taught(zoo, leaders, trust_code)  # line 2
         trials = (_best(alone), *_distil(attempts, plan, folder, notify))  # line 3
 
@@ -190,11 +194,17 @@ def _said(notify: Callable[[str], None], sentences: Sequence[str]) -> list[str]:
     return list(sentences)
 
 
-def _train_alone(plan: Plan, folder: Path, notify: Callable[[str], None]) -> list[Trial]:
-    other = other_recipe(plan.recipe, plan.options)
-    twice = f" (twice: by the recipes {plan.recipe} and {other})" if other else ""
-    notify(f"training {plan.shared['student']} without a teacher, to compare with{twice}")
-    return [one.on(plan.judged, folder) for one in plan.alone(plan.judged)]
+def _train_alone(
+    plan: Plan, folder: Path, notify: Callable[[str], None]
+) -> tuple[Plan, list[Trial], list[str]]:
+    """The students without a teacher; with what they settled, and what was said about that."""
+    ways = in_which_ways(plan.recipe, other_recipe(plan.recipe, plan.options), plan.views)
+    notify(f"training {plan.shared['student']} without a teacher, to compare with{ways}")
+    trials = [one.on(plan.judged, folder) for one in plan.alone(plan.judged)[: plan.tries]]
+    plan, told = plan.settled(trials)
+    said = _said(notify, told)
+    trials += [one.on(plan.judged, folder) for one in plan.alone(plan.judged)[plan.tries :]]
+    return plan, trials, said
 
 
 def _distil(

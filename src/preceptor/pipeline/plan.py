@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from preceptor.core import PreceptorError, Ranking
 from preceptor.data import Split, Task
 from preceptor.data.task import never_held_out
 from preceptor.distill.inputs import cut_to_squares
+from preceptor.pipeline.alone import better_views, plain_attempts, views_to_try, views_told
 from preceptor.pipeline.trials import (
     Attempt,
+    Trial,
     Way,
     choose_methods,
     choose_recipe,
     further_samples,
     in_order,
-    plain_attempts,
 )
 from preceptor.zoo import Zoo
 
@@ -35,6 +36,7 @@ class Plan:
     refit: bool  # once more on all labels, when the choice is made
     options: Mapping[str, Any]  # of the recipe and of the methods
     shared: Mapping[str, Any]  # what else every student is trained with
+    views: str | None  # random ones of the images, which the plain student is to try
     told: Sequence[str]  # what there is to say about all this
 
     @classmethod
@@ -64,13 +66,14 @@ class Plan:
         judged = Task.from_splits(
             smaller.train, held, task.classes, f"{task.name} (validation)", judged_by="validation"
         )
+        views = views_to_try(recipe, task, options)
         told, recipe = choose_recipe(recipe, task, options)
         both, methods = choose_methods(method, options)
         ways = [Way.of(name, recipe, options, shared["student"], task) for name in methods]
         extra, known = (None, []) if unlabelled is None else further_samples(unlabelled, ways, task, held)
         squares = cut_to_squares(task.train, task.kind, ways[0].settings.recipe.image_size)
-        said = [*never_held_out(task), *told, *both, *known, *squares]
-        return cls(task, judged, recipe, ways, extra, refit, options, shared, said)
+        said = [*never_held_out(task), *told, *both, *views_told(views), *known, *squares]
+        return cls(task, judged, recipe, ways, extra, refit, options, shared, views, said)
 
     def to_json(self) -> dict[str, Any]:
         """What is settled, for pipeline.json."""
@@ -81,6 +84,7 @@ class Plan:
             "seed": self.shared["seed"],
             "methods": [way.method for way in self.ways],
             "refit": self.refit,
+            "augment": self.options.get("augment"),
         }
 
     def check_zoo(self, zoo: Zoo, names: Sequence[str]) -> None:
@@ -95,7 +99,17 @@ class Plan:
 
     def alone(self, task: Task) -> list[Attempt]:
         """The students without a teacher, for as many steps as the others have on this task."""
-        return plain_attempts(task.train, self.recipe, self.options, self.extra, self.shared)
+        return plain_attempts(task.train, self.recipe, self.options, self.extra, self.shared, self.views)
+
+    @property
+    def tries(self) -> int:
+        """How many of the students without a teacher come before it is settled what the others see."""
+        return 1 if self.views is None else 2
+
+    def settled(self, trials: Sequence[Trial]) -> tuple[Self, list[str]]:
+        """With the views that were better for these students; and what there is to say about it."""
+        chosen, said = better_views(trials, self.views)
+        return self if chosen is None else replace(self, options={**self.options, "augment": chosen}), said
 
     def taught(self, zoo: Zoo, leaders: Sequence[str], trust_code: bool) -> list[Attempt]:
         """A student for each of the leaders and each method."""

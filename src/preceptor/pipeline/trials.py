@@ -1,4 +1,4 @@
-"""The students of a run: with which recipe, and the one without a teacher that the others are held against."""
+"""The students of a run: with which recipe, and from which teachers by which methods."""
 
 from __future__ import annotations
 
@@ -10,22 +10,19 @@ from typing import Any, Self
 
 from preceptor.core import PreceptorError
 from preceptor.data import Split, Task
-from preceptor.data.unlabelled import epochs_alone, overlaps, without
+from preceptor.data.unlabelled import overlaps, without
 from preceptor.distill.fitting import Fitting
 from preceptor.distill.losses import METHODS
 from preceptor.distill.losses.table import default_options
 from preceptor.distill.prepare import Settings
-from preceptor.distill.recipe import RECIPE_FIELDS, resolve_recipe
+from preceptor.distill.recipe import RECIPE_FIELDS
 from preceptor.distill.result import Result
 from preceptor.distill.schedules import SCHEDULES, check_call, distill, takes_no_unlabelled
-from preceptor.distill.train import check_unlabelled, extra_samples, train
+from preceptor.distill.train import check_unlabelled, extra_samples
 from preceptor.wording import counted
 
 FEW = 100  # images a class
-PLAIN = "plain"
 SHORT, MIXED, PATIENT = "small", "mixed", "patient"  # recipes
-# Recipes by which a student without a teacher may do worse, and those by which it is trained as well.
-_OTHER = {PATIENT: MIXED, MIXED: SHORT}
 # The first is level or better where the teacher knows the student's classes, the second where it does not; with many
 # labels neither can be foretold (docs/choosing.md).
 METHODS_TRIED = ("sinkhorn", "sinkhorn+probe")
@@ -153,34 +150,3 @@ def further_samples(
         what = "the only unlabelled sample is" if count == 1 else f"all {count} unlabelled samples are"
         raise PreceptorError(f"{what} among those held out to judge by; give others")
     return found, overlaps(everything, task.train, task.test)
-
-
-def other_recipe(recipe: Any, options: Mapping[str, Any]) -> str | None:
-    """By which recipe the plain student is trained beside this one, if by any; unmixed where nothing is to be mixed."""
-    other = _OTHER.get(recipe) if isinstance(recipe, str) else None
-    if other is None or options.get("mixup") != 0:
-        return other
-    return None if other == SHORT else SHORT  # without mixing, `MIXED` is the short recipe itself
-
-
-def plain_attempts(
-    labelled: Split, recipe: Any, options: Mapping[str, Any], extra: Split | None, shared: Mapping[str, Any]
-) -> list[Attempt]:
-    """The student without a teacher, by another recipe as well where this one may do it harm: no teacher's merit."""
-    found = []
-    for name in (recipe, other) if (other := other_recipe(recipe, options)) else (recipe,):
-        settings = _recipe_part(options)
-        if name != recipe:
-            settings.pop("mixup", None)
-            settings.pop("mixup_until", None)
-        if extra is not None:  # as many steps as the others have, or they would gain by their number alone
-            own = resolve_recipe(name, settings)
-            settings |= {"epochs": epochs_alone(own.epochs, labelled, extra), "min_steps": own.min_steps}
-        folder = PLAIN if name == recipe else f"{PLAIN}-{name}"
-        found.append(Attempt(folder, None, "none", train, {"recipe": name, **shared, **settings}))
-    return found
-
-
-def _recipe_part(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that are settings of the recipe: the plain student has no method to take the others."""
-    return {name: value for name, value in options.items() if name in RECIPE_FIELDS}

@@ -56,7 +56,8 @@ def better_alone(plain: Sequence[Trial], recipe: Any, other: str | None) -> list
     """Say so where the plain student was better by the other recipe than by the one of the students of teachers."""
     if other is None:
         return []
-    asked, found = (100 * one.validation_accuracy for one in plain)
+    *some, found = (100 * one.validation_accuracy for one in plain)
+    asked = max(some)
     if found <= asked:
         return []
     return [

@@ -1,0 +1,120 @@
+"""The students of a run without a teacher: by which recipes, and on which views of the images.
+
+Teachers are held against the best of them: a student that was spoilt would make any teacher look good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from preceptor.data import Split, Task
+from preceptor.data.unlabelled import epochs_alone
+from preceptor.distill.recipe import RECIPE_FIELDS, resolve_recipe
+from preceptor.distill.train import train
+from preceptor.pipeline.trials import MIXED, PATIENT, SHORT, Attempt, Trial
+
+PLAIN = "plain"
+# Recipes by which a student without a teacher may do worse, and those by which it is trained as well.
+_OTHER = {PATIENT: MIXED, MIXED: SHORT}
+# Random views of images of a side of `LARGE` px and more, and of smaller ones; and what to call them.
+LARGE, CROPS, SHIFTS = 64, "random-resized-crop-flip", "pad-crop-flip"
+WORDS = {CROPS: "random crops of the images, mirrored now and then,", SHIFTS: "shifted and mirrored images"}
+
+
+def views_to_try(recipe: Any, task: Task, options: Mapping[str, Any]) -> str | None:
+    """Random views, if the caller of `run` left them open: held-out images are asked whether they do any good.
+
+    Images in colour alone are tried, for these are mostly photographs. What is grey (characters, scans) is seldom the
+    same when it is mirrored.
+    """
+    if recipe is not None or "augment" in options or task.kind != "images" or task.train.channels != 3:
+        return None
+    shape = task.train.image_shape
+    side = options.get("image_size") or (min(shape[1:]) if shape else LARGE)
+    return CROPS if side >= LARGE else SHIFTS
+
+
+def views_told(views: str | None) -> list[str]:
+    """That they are to be tried."""
+    if views is None:
+        return []
+    return [
+        f"the images are in colour: held-out ones decide whether students see {WORDS[views]} or images as they are; "
+        "augment (-o augment=none) settles it"
+    ]
+
+
+def better_views(trials: Sequence[Trial], views: str | None) -> tuple[str | None, list[str]]:
+    """The views on which the plain student was better than on images as they are; and what there is to say."""
+    if views is None:
+        return None, []
+    whole, seen = (100 * one.validation_accuracy for one in trials)
+    if seen > whole:
+        return views, [
+            f"on {WORDS[views]} the plain student is better ({seen:.1f} % on validation data, {whole:.1f} % on images "
+            f"as they are): so all others see them, too (augment={views})"
+        ]
+    return None, [
+        f"{WORDS[views]} do not help the plain student ({seen:.1f} % on validation data, {whole:.1f} % on images as "
+        "they are): students of teachers see images as they are"
+    ]
+
+
+def in_which_ways(recipe: Any, other: str | None, views: str | None) -> str:
+    """How often the student without a teacher is trained, if more than once, and why."""
+    ways = [f"by the recipes {recipe} and {other}"] if other else []
+    ways += ["with and without random views of the images"] if views else []
+    times = "three times" if len(ways) == 2 else "twice"
+    return f" ({times}: {', '.join(ways)})" if ways else ""
+
+
+def other_recipe(recipe: Any, options: Mapping[str, Any]) -> str | None:
+    """By which recipe the plain student is trained beside this one, if by any; unmixed where nothing is to be mixed."""
+    other = _OTHER.get(recipe) if isinstance(recipe, str) else None
+    if other is None or options.get("mixup") != 0:
+        return other
+    return None if other == SHORT else SHORT  # without mixing, `MIXED` is the short recipe itself
+
+
+def plain_attempts(
+    labelled: Split,
+    recipe: Any,
+    options: Mapping[str, Any],
+    extra: Split | None,
+    shared: Mapping[str, Any],
+    views: str | None = None,
+) -> list[Attempt]:
+    """The student without a teacher, on random views as well where these are to be tried, and by another recipe.
+
+    The other recipe is one that may do it more good: that would be no teacher's merit. It comes last and sees what
+    `options` say of views, which by then may have been settled.
+    """
+    own = _recipe_part(options)
+    ways: dict[str, dict[str, Any]] = {PLAIN: {"recipe": recipe, **own}}
+    if views is not None:
+        own_views = {name: value for name, value in own.items() if name != "augment"}
+        ways = {
+            PLAIN: {"recipe": recipe, **own_views},
+            f"{PLAIN}-views": {"recipe": recipe, **own_views, "augment": views},
+        }
+    if other := other_recipe(recipe, options):
+        kept = {name: value for name, value in own.items() if name not in ("mixup", "mixup_until")}
+        ways[f"{PLAIN}-{other}"] = {"recipe": other, **kept}
+    return [
+        Attempt(name, None, "none", train, {**shared, **_with_as_many_steps(way, labelled, extra)})
+        for name, way in ways.items()
+    ]
+
+
+def _with_as_many_steps(way: dict[str, Any], labelled: Split, extra: Split | None) -> dict[str, Any]:
+    """As many as students have that see unlabelled samples, too: they would gain by their number alone."""
+    if extra is None:
+        return way
+    recipe = resolve_recipe(way["recipe"], {name: value for name, value in way.items() if name != "recipe"})
+    return way | {"epochs": epochs_alone(recipe.epochs, labelled, extra), "min_steps": recipe.min_steps}
+
+
+def _recipe_part(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that are settings of the recipe: the plain student has no method to take the others."""
+    return {name: value for name, value in options.items() if name in RECIPE_FIELDS}

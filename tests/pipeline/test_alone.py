@@ -1,0 +1,154 @@
+"""Whether students see random views of photographs: the one without a teacher says so."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from preceptor import Task, Zoo, run, train
+from preceptor.distill.recipe import RECIPES
+from preceptor.pipeline.alone import CROPS, SHIFTS, plain_attempts, views_to_try
+from preceptor.pipeline.trials import Attempt
+from tests.pipeline.blobs import blobs
+
+SIDE = 16
+
+
+def spots(sided: bool, count: int = 30, channels: int = 3, side: int = SIDE, seed: int = 0) -> Task:
+    """A bright spot in noise: on the left or on the right, which mirroring forgets; or wide or tall, wherever it is."""
+    random = np.random.default_rng(seed)
+
+    def draw(count: int) -> tuple[np.ndarray, np.ndarray]:
+        labels = np.arange(count) % 2
+        images = random.integers(0, 120, (count, channels, side, side)).astype(np.uint8)
+        for image, label in zip(images, labels, strict=True):
+            if sided:
+                left, top, width, height = (1 + label * side // 2, side // 4, side // 3, side // 3)
+            else:
+                width, height = (side // 2, side // 5) if label else (side // 5, side // 2)
+                left, top = random.integers(0, side - width), random.integers(0, side - height)
+            image[:, top : top + height, left : left + width] += 90
+        return images, labels
+
+    return Task.from_arrays(*draw(count), *draw(200), ["one", "other"], name="spots")
+
+
+@pytest.fixture(scope="module")
+def zoo(tmp_path_factory: pytest.TempPathFactory) -> Zoo:
+    folder = tmp_path_factory.mktemp("views")
+    train(
+        spots(False, 60, seed=5),
+        student="cnn-4",
+        out=folder / "run",
+        recipe="quick",
+        device="cpu",
+        progress=False,
+    )
+    zoo = Zoo(str(folder / "zoo"))
+    zoo.add(f"run:{folder / 'run'}", name="spots")
+    return zoo
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    for name in ("patient", "mixed"):
+        monkeypatch.setitem(RECIPES, name, replace(RECIPES[name], epochs=25, min_steps=0, mixup=0.2))
+    return {"student": "cnn-4", "device": "cpu", "method": "kd", "batch_size": 16, "report": False}
+
+
+def seen(folder: Path) -> dict[str, str | None]:
+    """What each training of a run has seen of its images."""
+    return {
+        str(file.parent.relative_to(folder)): json.loads(file.read_text())["recipe"]["augment"]
+        for file in sorted(folder.glob("**/config.json"))
+    }
+
+
+def test_random_views_are_tried_on_images_in_colour_where_nothing_was_said(tmp_path: Path) -> None:
+    small, large, grey = spots(True), spots(True, 4, side=64), spots(True, channels=1)
+    assert views_to_try(None, small, {}) == SHIFTS
+    assert views_to_try(None, small, {"image_size": 64}) == views_to_try(None, large, {}) == CROPS
+    assert views_to_try(None, large, {"image_size": 32}) == SHIFTS
+    for number in range(8):  # of no common size
+        (tmp_path / "ab"[number % 2]).mkdir(exist_ok=True)
+        Image.new("RGB", (70 + number, 80)).save(tmp_path / "ab"[number % 2] / f"{number}.png")
+    assert views_to_try(None, Task(tmp_path), {"image_size": 96}) == CROPS
+    for task, recipe, options in (
+        (grey, None, {}), (blobs("ab"), None, {}), (small, "patient", {}), (small, None, {"augment": "none"}),
+    ):  # fmt: skip
+        assert views_to_try(recipe, task, options) is None
+
+
+@pytest.mark.parametrize(("sided", "better"), [(True, None), (False, SHIFTS)])
+def test_students_of_teachers_see_what_was_better_for_the_plain_one(
+    zoo: Zoo, tmp_path: Path, quick: dict[str, Any], sided: bool, better: str | None
+) -> None:
+    told: list[str] = []
+    result = run(zoo, spots(sided), out=tmp_path, notify=told.append, **quick)
+    plain = result.config["plain"]
+    assert list(plain) == ["plain", "plain-views", "plain-mixed"]
+    assert (plain["plain-views"] > plain["plain"]) == (better is not None), "the task says which is better"
+    assert result.trials[0].validation_accuracy == max(plain.values())
+    assert result.config["augment"] == better
+    expected = {"plain": None, "plain-views": SHIFTS, "plain-mixed": better, "from-spots": better}
+    found = seen(tmp_path)
+    assert {name: found[name] for name in expected} == expected
+    last = {name: view for name, view in found.items() if name.startswith("all-labels/")}
+    assert last
+    assert all(view == expected[name.removeprefix("all-labels/")] for name, view in last.items())
+    assert (
+        "held-out ones decide whether students see shifted and mirrored images or images as they are"
+        in told[1]
+    )
+    ways = "three times: by the recipes patient and mixed, with and without random views of the images"
+    assert f"training cnn-4 without a teacher, to compare with ({ways})" in told
+    beginning = "on shifted and mirrored images the plain student is better" if better else (
+        "shifted and mirrored images do not help the plain student"
+    )  # fmt: skip
+    assert sum(sentence.startswith(beginning) for sentence in result.verdict) == 1
+
+
+def test_without_a_choice_no_views_are_tried(zoo: Zoo, tmp_path: Path, quick: dict[str, Any]) -> None:
+    run(zoo, spots(False), out=tmp_path, refit=False, augment="flip", **quick)
+    assert set(seen(tmp_path).values()) == {"flip"}
+
+
+def test_an_interrupted_run_goes_on_with_the_same_views(
+    zoo: Zoo, tmp_path: Path, quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, on = spots(False), Attempt.on
+    whole = run(zoo, task, out=tmp_path / "whole", **quick)
+
+    def interrupted(self: Attempt, *args: Any, **more: Any) -> Any:
+        if self.folder.startswith("from-"):
+            raise KeyboardInterrupt
+        return on(self, *args, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Attempt, "on", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run(zoo, task, out=tmp_path / "r", **quick)
+    again = run(zoo, task, out=tmp_path / "r", resume=True, **quick)
+    assert (again.accuracy, again.verdict) == (whole.accuracy, whole.verdict)
+    assert seen(tmp_path / "r") == seen(tmp_path / "whole")
+
+
+def test_a_draw_is_for_images_as_they_are(zoo: Zoo, tmp_path: Path, quick: dict[str, Any]) -> None:
+    """At learning rate 0 all students are the same."""
+    result = run(zoo, spots(False), out=tmp_path, refit=False, lr=0.0, **quick)
+    assert len(set(result.config["plain"].values())) == 1
+    assert result.config["augment"] is None
+
+
+def test_beside_unlabelled_images_all_plain_students_have_as_many_steps() -> None:
+    more = spots(False, 90, seed=2).train
+    attempts = plain_attempts(spots(False).train, "patient", {"batch_size": 10}, more, {}, SHIFTS)
+    assert [attempt.folder for attempt in attempts] == ["plain", "plain-views", "plain-mixed"]
+    epochs = [attempt.options["epochs"] for attempt in attempts]
+    assert epochs[0] == epochs[1] > RECIPES["patient"].epochs
