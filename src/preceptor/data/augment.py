@@ -202,6 +202,9 @@ PARTS: dict[str, Augmentation] = {
 }
 
 
+LARGE = 64  # px of a side from which photographs are cut and no longer shifted
+
+
 def augmentation(name: str | Augmentation | None) -> Augmentation:
     """Look up an augmentation; names joined by ``+`` are applied in turn, a resized crop always first."""
     if isinstance(name, Augmentation):
@@ -220,3 +223,13 @@ def augmentation(name: str | Augmentation | None) -> Augmentation:
         tuple(stage for part in parts for stage in part.stages),
         max(part.noise for part in parts),
     )
+
+
+def usual_views(channels: int | None, side: int) -> str | None:
+    """Random views that do most photographs good, which images in colour mostly are; None for others.
+
+    What is grey (characters, scans) is seldom the same when it is mirrored.
+    """
+    if channels != 3:
+        return None
+    return "random-resized-crop-flip" if side >= LARGE else "pad-crop-flip"

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from preceptor.core import PreceptorError
+from preceptor.data.augment import usual_views
 from preceptor.data.subsets import check_seed
 
 if TYPE_CHECKING:
@@ -89,6 +90,17 @@ def cut_to_squares(split: Split, kind: str, image_size: int | None) -> list[str]
     return [
         f"the images have {shape[1]} x {shape[2]} px (height x width), and networks see squares: only the middle "
         f"{side} x {side} px of each are used; pad or squash the images beforehand to keep all of them"
+    ]
+
+
+def views_not_taken(spec: InputSpec, augment: str | None, cache_teacher: bool) -> list[str]:
+    """Says so where nothing was said of random views and the images look as if they would do good."""
+    views = usual_views(spec.shape[0], spec.shape[-1]) if len(spec.shape) == 3 else None
+    if augment is not None or cache_teacher or views is None:
+        return []
+    return [
+        f"if these images are photographs, random views of them are likely to do much good: augment={views!r} "
+        f"(--augment {views}); augment='none' leaves them as they are and this unsaid"
     ]
 
 

@@ -125,7 +125,7 @@ class RunFolder:
 
     def _check_same(self, config: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
         told = (self.read_config(), json.loads(_json(config)))
-        old, new = ({**_flat(defaults), **_flat(values)} for values in told)
+        old, new = (_as_meant({**_flat(defaults), **_flat(values)}) for values in told)
         keys = [
             key
             for key in sorted({*old, *new})
@@ -291,6 +291,14 @@ def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
     for key, entry in value.items():
         flat |= _flat(entry, f"{prefix}.{key}" if prefix else key)
     return flat
+
+
+def _as_meant(flat: dict[str, Any]) -> dict[str, Any]:
+    """With one name for what has two."""
+    return {
+        key: None if key.endswith("recipe.augment") and value == "none" else value
+        for key, value in flat.items()
+    }
 
 
 def _short(value: Any) -> str:

@@ -18,7 +18,14 @@ from preceptor.distill.energy import EnergyMeter
 from preceptor.distill.evaluate import evaluate, feature_means
 from preceptor.distill.evidence import circumstances, hardware, plain
 from preceptor.distill.graph import GraphedStep
-from preceptor.distill.inputs import InputSpec, Normalise, cut_to_squares, input_spec, view_side
+from preceptor.distill.inputs import (
+    InputSpec,
+    Normalise,
+    cut_to_squares,
+    input_spec,
+    view_side,
+    views_not_taken,
+)
 from preceptor.distill.loop import Job, Loop
 from preceptor.distill.losses import Context, Method
 from preceptor.distill.losses.table import default_options
@@ -103,6 +110,7 @@ class Session:
                 self._add_centers(result, normalise)
             return result
         self.notes += cut_to_squares(task.train, task.kind, recipe.image_size)
+        self.notes += views_not_taken(spec, recipe.augment, self.cache_teacher)
         job = self._job(task, data, seen, context, normalise, network, teacher, watch, watched)
         # What was refused up to here leaves no folder that seems to hold a run.
         on_first_process(self.fabric, lambda: self.folder.begin(config) if self.folder else None)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from preceptor.data import Split, Task
+from preceptor.data.augment import LARGE, usual_views
 from preceptor.data.unlabelled import epochs_alone
 from preceptor.distill.recipe import RECIPE_FIELDS, resolve_recipe
 from preceptor.distill.train import train
@@ -17,22 +18,20 @@ from preceptor.pipeline.trials import MIXED, PATIENT, SHORT, Attempt, Trial
 PLAIN = "plain"
 # Recipes by which a student without a teacher may do worse, and those by which it is trained as well.
 _OTHER = {PATIENT: MIXED, MIXED: SHORT}
-# Random views of images of a side of `LARGE` px and more, and of smaller ones; and what to call them.
-LARGE, CROPS, SHIFTS = 64, "random-resized-crop-flip", "pad-crop-flip"
-WORDS = {CROPS: "random crops of the images, mirrored now and then,", SHIFTS: "shifted and mirrored images"}
+AS_THEY_ARE = "none"  # of augmentations
+WORDS = {
+    "random-resized-crop-flip": "random crops of the images, mirrored now and then,",
+    "pad-crop-flip": "shifted and mirrored images",
+}
 
 
 def views_to_try(recipe: Any, task: Task, options: Mapping[str, Any]) -> str | None:
-    """Random views, if the caller of `run` left them open: held-out images are asked whether they do any good.
-
-    Images in colour alone are tried, for these are mostly photographs. What is grey (characters, scans) is seldom the
-    same when it is mirrored.
-    """
-    if recipe is not None or "augment" in options or task.kind != "images" or task.train.channels != 3:
+    """Random views, if the caller of `run` left them open: held-out images are asked whether they do any good."""
+    if recipe is not None or "augment" in options or task.kind != "images":
         return None
-    shape = task.train.image_shape
+    shape = task.train.image_shape  # None where sizes differ
     side = options.get("image_size") or (min(shape[1:]) if shape else LARGE)
-    return CROPS if side >= LARGE else SHIFTS
+    return usual_views(task.train.channels, side)
 
 
 def views_told(views: str | None) -> list[str]:
@@ -45,20 +44,18 @@ def views_told(views: str | None) -> list[str]:
     ]
 
 
-def better_views(trials: Sequence[Trial], views: str | None) -> tuple[str | None, list[str]]:
-    """The views on which the plain student was better than on images as they are; and what there is to say."""
-    if views is None:
-        return None, []
+def better_views(trials: Sequence[Trial], views: str) -> tuple[str, str]:
+    """The augmentation by which the plain student was better, at a draw none; and what there is to say."""
     whole, seen = (100 * one.validation_accuracy for one in trials)
     if seen > whole:
-        return views, [
+        return views, (
             f"on {WORDS[views]} the plain student is better ({seen:.1f} % on validation data, {whole:.1f} % on images "
             f"as they are): so all others see them, too (augment={views})"
-        ]
-    return None, [
+        )
+    return AS_THEY_ARE, (
         f"{WORDS[views]} do not help the plain student ({seen:.1f} % on validation data, {whole:.1f} % on images as "
         "they are): students of teachers see images as they are"
-    ]
+    )
 
 
 def in_which_ways(recipe: Any, other: str | None, views: str | None) -> str:
@@ -93,11 +90,8 @@ def plain_attempts(
     own = _recipe_part(options)
     ways: dict[str, dict[str, Any]] = {PLAIN: {"recipe": recipe, **own}}
     if views is not None:
-        own_views = {name: value for name, value in own.items() if name != "augment"}
-        ways = {
-            PLAIN: {"recipe": recipe, **own_views},
-            f"{PLAIN}-views": {"recipe": recipe, **own_views, "augment": views},
-        }
+        for name, augment in ((PLAIN, AS_THEY_ARE), (f"{PLAIN}-views", views)):
+            ways[name] = {"recipe": recipe, **own, "augment": augment}
     if other := other_recipe(recipe, options):
         kept = {name: value for name, value in own.items() if name not in ("mixup", "mixup_until")}
         ways[f"{PLAIN}-{other}"] = {"recipe": other, **kept}

@@ -108,8 +108,10 @@ class Plan:
 
     def settled(self, trials: Sequence[Trial]) -> tuple[Self, list[str]]:
         """With the views that were better for these students; and what there is to say about it."""
-        chosen, said = better_views(trials, self.views)
-        return self if chosen is None else replace(self, options={**self.options, "augment": chosen}), said
+        if self.views is None:
+            return self, []
+        augment, said = better_views(trials, self.views)
+        return replace(self, options={**self.options, "augment": augment}), [said]
 
     def taught(self, zoo: Zoo, leaders: Sequence[str], trust_code: bool) -> list[Attempt]:
         """A student for each of the leaders and each method."""
