@@ -46,7 +46,8 @@ def test_a_single_unlabelled_sample_that_judges_is_told_in_the_singular():
     ("method", "options", "expected"),
     [(None, {}, ("sinkhorn", "sinkhorn+probe")), (None, {"lr": 0.1}, ("sinkhorn", "sinkhorn+probe")),
      (None, {"weight": 3.0}, ("sinkhorn",)), (None, {"probe_weight": 3.0, "lr": 0.1}, ("sinkhorn+probe",)),
-     (None, {"wieght": 3.0}, ("sinkhorn",)), (None, {"probe_weight": 1, "wieght": 2}, ("sinkhorn+probe",)),
+     (None, {"wieght": 3.0}, ("sinkhorn",)), (None, {"prob_weight": 3.0}, ("sinkhorn+probe",)),
+     (None, {"probe_weight": 1, "wieght": 2}, ("sinkhorn+probe",)),
      ("kd", {}, ("kd",)), (["rkd", "kd", "rkd"], {}, ("rkd", "kd"))],
 )  # fmt: skip
 def test_two_methods_are_tried_where_nothing_is_asked_for(method, options, expected):

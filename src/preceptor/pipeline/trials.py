@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any, Self
 
@@ -125,8 +126,14 @@ def choose_methods(
             raise PreceptorError("no method came; name one or more, or leave it out")
         return [], tuple(dict.fromkeys(method))
     if own := options.keys() - RECIPE_FIELDS:
-        return [], (max(METHODS_TRIED, key=lambda name: len(own & default_options(METHODS[name]).keys())),)
+        return [], (max(METHODS_TRIED, key=lambda name: _likeness(own, default_options(METHODS[name]))),)
     return [f"{' and '.join(METHODS_TRIED)} are both tried; method (--method) names one"], METHODS_TRIED
+
+
+def _likeness(asked: Iterable[str], known: Iterable[str]) -> tuple[int, float]:
+    """How many options are known, then how near all come to those: one that is misspelt is told of its neighbour."""
+    nearest = [max(SequenceMatcher(None, one, other).ratio() for other in known) for one in asked]
+    return nearest.count(1.0), sum(nearest)
 
 
 def in_order(ways: Sequence[Way], known: Sequence[str], classes: Sequence[str]) -> list[Way]:
