@@ -31,22 +31,49 @@ def resolve_device(device: str | torch.device) -> torch.device:
     return chosen
 
 
-def channels_last(device: torch.device, shape: Sequence[int]) -> bool:
-    """Whether inputs of a shape (C, H, W) lie with the channels in the last place, in which convolutions are faster."""
-    return len(shape) == 3 and device.type in ("cpu", "cuda")
+# On a network's root: it takes inputs only as they come.
+_AS_THEY_COME = "preceptor_inputs_as_they_come"
 
 
 def lay_out(network: nn.Module, device: torch.device, shape: Sequence[int]) -> None:
-    """Let a network's weights lie as inputs of a shape (C, H, W) do on their device."""
-    if channels_last(device, shape):
-        network.to(memory_format=torch.channels_last)
+    """Let a network's weights, and by `laid_out` its inputs of a shape (C, H, W), lie as is fastest on their device.
+
+    That is with the channels last. A network that cannot work so, since it looks at a map's memory as a vector
+    (``x.view(len(x), -1)``), is left as it is.
+    """
+    if len(shape) != 3 or device.type not in ("cpu", "cuda"):
+        return
+    inputs = torch.zeros(2, *shape, device=device)
+    able = _can_take(network, inputs.contiguous(memory_format=torch.channels_last))
+    setattr(network, _AS_THEY_COME, not able and _can_take(network, inputs))
+    if not getattr(network, _AS_THEY_COME):
+        for tensor in (*network.parameters(), *network.buffers()):
+            if tensor.ndim == 4:
+                tensor.data = tensor.data.contiguous(memory_format=torch.channels_last)
 
 
-def laid_out(inputs: Tensor) -> Tensor:
-    """A batch of inputs as it lies best for its device."""
-    if channels_last(inputs.device, inputs.shape[1:]):
-        return inputs.contiguous(memory_format=torch.channels_last)
-    return inputs
+def laid_out(inputs: Tensor, network: nn.Module) -> Tensor:
+    """A batch of inputs as it lies best for a network, and for its device."""
+    as_they_come = getattr(network, _AS_THEY_COME, False) or inputs.device.type not in ("cpu", "cuda")
+    if inputs.ndim != 4 or as_they_come:
+        return inputs
+    return inputs.contiguous(memory_format=torch.channels_last)
+
+
+@torch.no_grad()
+def _can_take(network: nn.Module, inputs: Tensor) -> bool:
+    """Whether a pass over these inputs comes to its end; one that does not is told by the pass over the data."""
+    ask, modes = getattr(network, "outputs", network), [(part, part.training) for part in network.modules()]
+    try:
+        with torch.random.fork_rng([inputs.device] if inputs.is_cuda else []):
+            network.eval()
+            ask(inputs)
+    except Exception:
+        return False
+    finally:
+        for part, training in modes:
+            part.training = training
+    return True
 
 
 def batch_rows(shape: Sequence[int], device: torch.device) -> int:

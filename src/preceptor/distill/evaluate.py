@@ -53,7 +53,7 @@ def evaluate(
     for batch in loader.epoch(0):
         with fabric.autocast():
             logits = torch.cat(
-                [network(part) for part in in_parts(laid_out(normalise(batch.images)))]
+                [network(part) for part in in_parts(laid_out(normalise(batch.images), network))]
             ).float()
         counted = batch.weights > 0
         cells = torch.where(
@@ -78,7 +78,7 @@ def feature_means(
     sums, counts = torch.zeros(0), torch.zeros(num_classes, dtype=torch.int64)
     for batch in loader.epoch(0):
         counted = batch.weights > 0
-        inputs = in_parts(laid_out(normalise(batch.images)))
+        inputs = in_parts(laid_out(normalise(batch.images), network))
         found = torch.cat([network.outputs(part).features for part in inputs])[counted]  # type: ignore[operator]
         features, labels = found.float().cpu().double(), batch.labels[counted].cpu()
         sums = sums if len(sums) else features.new_zeros(num_classes, features.shape[1])

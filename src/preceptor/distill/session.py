@@ -157,9 +157,9 @@ class Session:
         if self.teacher is None:
             return None
         self.teacher.module.to(self.fabric.device)
+        side = TeacherSide(self.teacher, normalise=normalise, autocast=self.fabric.autocast)
         own = self.teacher.preprocessing
         lay_out(self.teacher.module, self.fabric.device, spec.shape if own is None else own.input_size)
-        side = TeacherSide(self.teacher, normalise=normalise, autocast=self.fabric.autocast)
         side.wants_maps = "maps" in self.settings.method.needs
         return side
 

@@ -62,7 +62,7 @@ class TrainingStep:
         labelled: float = 1.0,
     ) -> None:
         self.fabric, self.recipe, self.num_classes = fabric, recipe, num_classes
-        self.method, self.teacher, self.normalise = method, teacher, normalise
+        self.method, self.student, self.teacher, self.normalise = method, student, teacher, normalise
         self.optimizer, self.average = optimizer, average
         self.labelled = labelled  # the share of rows that have a label
         self.parameters = [p for group in optimizer.param_groups for p in group["params"]]
@@ -114,7 +114,7 @@ class TrainingStep:
         """The method's terms on these rows, for how many rows they count, and how many the student gets right."""
         views = self.method.expand(rows.images)  # in [0, 1], so that each network normalises its own way
         teacher = None if self.teacher is None else self.teacher.outputs(views, rows.indices)
-        seen = laid_out(self.normalise(views))
+        seen = laid_out(self.normalise(views), self.student)
         with self.fabric.autocast():
             student = self._ask(seen)
         step = Step(seen, rows.labels, rows.targets, rows.weights, rows.indices, student, teacher, progress)

@@ -152,7 +152,9 @@ class TeacherSide:
 
     def inputs(self, images: Tensor) -> Tensor:
         """Images in [0, 1] as this network wants them."""
-        return laid_out(self._normalise(images if self._fit is None else self._fit.apply(images)))
+        return laid_out(
+            self._normalise(images if self._fit is None else self._fit.apply(images)), self.module
+        )
 
     @torch.no_grad()
     def outputs(self, images: Tensor, indices: Tensor | None = None) -> ModelOutput:

@@ -141,7 +141,9 @@ class _Pass:
             if isinstance(images, Tensor)
             else [image.to(self.device) for image in images]
         )
-        return self.teacher.outputs(laid_out(self.teacher.preprocessing.apply(moved)), maps=False)
+        return self.teacher.outputs(
+            laid_out(self.teacher.preprocessing.apply(moved), self.teacher), maps=False
+        )
 
     def _check_finite(self, output: ModelOutput, start: int) -> None:
         bad = ~(output.features.isfinite().all(1) & output.logits.isfinite().all(1))
