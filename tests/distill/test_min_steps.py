@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from preceptor.core import PreceptorError
+from preceptor.data.unlabelled import beside
 from preceptor.distill.recipe import RECIPES, lengthened, resolve_recipe
 from preceptor.distill.train import train
 from preceptor.pipeline.alone import plain_attempts
@@ -69,10 +71,17 @@ def test_the_baseline_beside_unlabelled_samples_has_as_many_steps(tmp_path: Path
         assert plain["epochs"] * 4 == len(result.history) * 24
 
 
-def test_so_has_the_plain_student_of_a_run() -> None:
-    labelled, more = toy_task(train=20).train, toy_task(train=60, seed=3).train
-    for attempt in plain_attempts(labelled, "patient", {"batch_size": 16}, more, {}):
-        name = attempt.options["recipe"]
-        asked = {k: v for k, v in attempt.options.items() if k != "recipe"}
-        assert lengthened(resolve_recipe(name, asked), 20).epochs * 2 >= RECIPES[name].min_steps
-        assert asked["epochs"] == 6 * RECIPES[name].epochs
+@pytest.mark.parametrize(("few", "many"), [(20, 60), (20, 200), (65, 640), (160, 2000)])
+def test_so_has_the_plain_student_of_a_run(few: int, many: int) -> None:
+    """Also where a batch is not full: steps are counted, not samples."""
+    labelled, more = toy_task(train=few).train, toy_task(train=many, seed=3).train
+    seen = len(beside(labelled, more))
+
+    def steps(recipe: str, asked: dict[str, Any], samples: int) -> int:
+        return lengthened(resolve_recipe(recipe, asked), samples).epochs * math.ceil(samples / 64)
+
+    for attempt in plain_attempts(labelled, "patient", {"batch_size": 64}, more, {}, "flip"):
+        asked = dict(attempt.options)
+        name = asked.pop("recipe")
+        taught = steps(name, {"batch_size": 64}, seen)
+        assert abs(steps(name, asked, few) - taught) <= max(math.ceil(few / 64), math.ceil(seen / 64))

@@ -241,13 +241,19 @@ def test_initial_scale_survives_depth():
             (1, 8, 8),
             "timm:test_convnext cannot be built for inputs of shape .1, 8, 8.: .*another",
         ),
-        ("timm:mobilenetv5_300m_enc", (3, 64, 64), "ends without a head, not in one nn.Linear"),
         ("", (3, 32, 32), "no architecture ''"),
     ],
 )
 def test_wrong_names_are_answered_with_what_to_do(arch, shape, message):
     with pytest.raises(PreceptorError, match=message):
         build(arch, 5, shape)
+
+
+def test_a_timm_model_without_a_head_is_refused_in_a_sentence(monkeypatch):
+    """As timm's encoders, which do not even know the question."""
+    monkeypatch.delattr("timm.models.resnet.ResNet.get_classifier")
+    with pytest.raises(PreceptorError, match=r"ends without a head, not in one nn\.Linear"):
+        build("timm:resnet10t", 5, (3, 64, 64))
 
 
 def test_examples_cover_the_registry_and_pretrained_is_for_timm():

@@ -12,8 +12,9 @@ import pytest
 from PIL import Image
 
 from preceptor import Task, Zoo, run, train
+from preceptor.core import PreceptorError
 from preceptor.distill.recipe import RECIPES
-from preceptor.pipeline.alone import plain_attempts, views_to_try
+from preceptor.pipeline.alone import views_to_try
 from preceptor.pipeline.trials import Attempt
 from tests.pipeline.blobs import blobs
 
@@ -73,17 +74,14 @@ def seen(folder: Path) -> dict[str, str | None]:
 
 def test_random_views_are_tried_on_images_in_colour_where_nothing_was_said(tmp_path: Path) -> None:
     small, large, grey = spots(True), spots(True, 4, side=64), spots(True, channels=1)
-    assert views_to_try(None, small, {}) == SHIFTS
-    assert views_to_try(None, small, {"image_size": 64}) == views_to_try(None, large, {}) == CROPS
-    assert views_to_try(None, large, {"image_size": 32}) == SHIFTS
+    assert views_to_try(small, None) == SHIFTS
+    assert views_to_try(small, 64) == views_to_try(large, None) == CROPS
+    assert views_to_try(large, 32) == SHIFTS
     for number in range(8):  # of no common size
         (tmp_path / "ab"[number % 2]).mkdir(exist_ok=True)
         Image.new("RGB", (70 + number, 80)).save(tmp_path / "ab"[number % 2] / f"{number}.png")
-    assert views_to_try(None, Task(tmp_path), {"image_size": 96}) == CROPS
-    for task, recipe, options in (
-        (grey, None, {}), (blobs("ab"), None, {}), (small, "patient", {}), (small, None, {"augment": "none"}),
-    ):  # fmt: skip
-        assert views_to_try(recipe, task, options) is None
+    assert views_to_try(Task(tmp_path), 96) == CROPS
+    assert views_to_try(grey, None) is views_to_try(blobs("ab"), None) is None
 
 
 @pytest.mark.parametrize(("sided", "better"), [(True, "none"), (False, SHIFTS)])
@@ -115,9 +113,20 @@ def test_students_of_teachers_see_what_was_better_for_the_plain_one(
     assert sum(sentence.startswith(beginning) for sentence in result.verdict) == 1
 
 
-def test_without_a_choice_no_views_are_tried(zoo: Zoo, tmp_path: Path, quick: dict[str, Any]) -> None:
-    run(zoo, spots(False), out=tmp_path, refit=False, augment="flip", **quick)
-    assert set(seen(tmp_path).values()) == {"flip"}
+@pytest.mark.parametrize(
+    ("settled", "expected"), [({"augment": "flip"}, "flip"), ({"recipe": "cifar100", "epochs": 1}, SHIFTS)]
+)
+def test_what_was_settled_is_not_tried(
+    zoo: Zoo, tmp_path: Path, quick: dict[str, Any], settled: dict[str, Any], expected: str
+) -> None:
+    result = run(zoo, spots(False), out=tmp_path, refit=False, **quick, **settled)
+    assert set(seen(tmp_path).values()) == {expected}
+    assert result.config["augment"] == expected
+
+
+def test_a_size_that_is_no_number_is_told_as_such(zoo: Zoo, tmp_path: Path, quick: dict[str, Any]) -> None:
+    with pytest.raises(PreceptorError, match="image_size '96' came; a whole number was expected"):
+        run(zoo, spots(False), out=tmp_path, image_size="96", **quick)
 
 
 def test_an_interrupted_run_goes_on_with_the_same_views(
@@ -145,11 +154,3 @@ def test_a_draw_is_for_images_as_they_are(zoo: Zoo, tmp_path: Path, quick: dict[
     result = run(zoo, spots(False), out=tmp_path, refit=False, lr=0.0, **quick)
     assert len(set(result.config["plain"].values())) == 1
     assert result.config["augment"] == "none"
-
-
-def test_beside_unlabelled_images_all_plain_students_have_as_many_steps() -> None:
-    more = spots(False, 90, seed=2).train
-    attempts = plain_attempts(spots(False).train, "patient", {"batch_size": 10}, more, {}, SHIFTS)
-    assert [attempt.folder for attempt in attempts] == ["plain", "plain-views", "plain-mixed"]
-    epochs = [attempt.options["epochs"] for attempt in attempts]
-    assert epochs[0] == epochs[1] > RECIPES["patient"].epochs

@@ -228,7 +228,7 @@ def test_beside_unlabelled_samples_the_plain_student_has_as_many_steps_in_both_t
         for part in (".", "all-labels")
     ]
     smaller = task.split_validation(0.2, 0)[0]
-    assert epochs == [epochs_alone(3, part.train, more) for part in (smaller, task)]
+    assert epochs == [epochs_alone(3, part.train, more, RECIPE["batch_size"]) for part in (smaller, task)]
     assert epochs[0] != epochs[1]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from math import ceil
 
 import numpy as np
 
@@ -67,10 +68,10 @@ def beside(labelled: Split, unlabelled: Split) -> Split:
     return Split(_joined(labelled, unlabelled), labels, rows)
 
 
-def epochs_alone(epochs: int, labelled: Split, unlabelled: Split) -> int:
+def epochs_alone(epochs: int, labelled: Split, unlabelled: Split, batch_size: int) -> int:
     """Epochs over the labelled samples that have as many steps as so many over both: for a fair comparison."""
     seen = _repeats(labelled, unlabelled) * len(labelled) + len(unlabelled)
-    return max(1, round(epochs * seen / len(labelled)))
+    return max(1, round(epochs * ceil(seen / batch_size) / ceil(len(labelled) / batch_size)))
 
 
 def overlaps(unlabelled: Split, train: Split, test: Split) -> list[str]:

@@ -139,7 +139,7 @@ def _with_baseline(session: Session, result: Result, student: str | nn.Module, *
     """Train the plain student for as many steps, compare, and finish the session that waited for it."""
     recipe = session.settings.recipe
     if session.unlabelled is not None:
-        epochs = epochs_alone(recipe.epochs, session.task.train, session.unlabelled)
+        epochs = epochs_alone(recipe.epochs, session.task.train, session.unlabelled, recipe.batch_size)
         recipe = replace(recipe, epochs=epochs)
     baseline = train(
         session.task, student=student, recipe=recipe, seed=session.seed, compile=session.compile_networks,

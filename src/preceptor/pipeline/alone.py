@@ -25,13 +25,12 @@ WORDS = {
 }
 
 
-def views_to_try(recipe: Any, task: Task, options: Mapping[str, Any]) -> str | None:
-    """Random views, if the caller of `run` left them open: held-out images are asked whether they do any good."""
-    if recipe is not None or "augment" in options or task.kind != "images":
+def views_to_try(task: Task, image_size: int | None) -> str | None:
+    """Random views, for a caller of `run` who left them open: held-out images are asked whether they do any good."""
+    if task.kind != "images":
         return None
     shape = task.train.image_shape  # None where sizes differ
-    side = options.get("image_size") or (min(shape[1:]) if shape else LARGE)
-    return usual_views(task.train.channels, side)
+    return usual_views(task.train.channels, image_size or (min(shape[1:]) if shape else LARGE))
 
 
 def views_told(views: str | None) -> list[str]:
@@ -106,7 +105,8 @@ def _with_as_many_steps(way: dict[str, Any], labelled: Split, extra: Split | Non
     if extra is None:
         return way
     recipe = resolve_recipe(way["recipe"], {name: value for name, value in way.items() if name != "recipe"})
-    return way | {"epochs": epochs_alone(recipe.epochs, labelled, extra), "min_steps": recipe.min_steps}
+    epochs = epochs_alone(recipe.epochs, labelled, extra, recipe.batch_size)
+    return way | {"epochs": epochs, "min_steps": recipe.min_steps}
 
 
 def _recipe_part(options: Mapping[str, Any]) -> dict[str, Any]:

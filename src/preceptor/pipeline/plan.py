@@ -66,12 +66,14 @@ class Plan:
         judged = Task.from_splits(
             smaller.train, held, task.classes, f"{task.name} (validation)", judged_by="validation"
         )
-        views = views_to_try(recipe, task, options)
+        left_open = recipe is None and "augment" not in options
         told, recipe = choose_recipe(recipe, task, options)
         both, methods = choose_methods(method, options)
         ways = [Way.of(name, recipe, options, shared["student"], task) for name in methods]
         extra, known = (None, []) if unlabelled is None else further_samples(unlabelled, ways, task, held)
-        squares = cut_to_squares(task.train, task.kind, ways[0].settings.recipe.image_size)
+        size = ways[0].settings.recipe.image_size
+        views = views_to_try(task, size) if left_open else None
+        squares = cut_to_squares(task.train, task.kind, size)
         said = [*never_held_out(task), *told, *both, *views_told(views), *known, *squares]
         return cls(task, judged, recipe, ways, extra, refit, options, shared, views, said)
 
@@ -84,7 +86,7 @@ class Plan:
             "seed": self.shared["seed"],
             "methods": [way.method for way in self.ways],
             "refit": self.refit,
-            "augment": self.options.get("augment"),
+            "augment": self.options.get("augment", self.ways[0].settings.recipe.augment),
         }
 
     def check_zoo(self, zoo: Zoo, names: Sequence[str]) -> None:
