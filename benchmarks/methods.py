@@ -137,6 +137,11 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
 
 def merged(earlier: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
     """All rows, those just found in the place of earlier ones, each with its evidence."""
+    lengths = [[data.get(name) for name in ("seeds", "epochs")] for data in (earlier, found)]
+    if lengths[0] != lengths[1]:
+        raise SystemExit(
+            f"the kept rows are of {lengths[0]} seeds and epochs, these of {lengths[1]}: run all methods anew"
+        )
     return {**found, **{part: {**earlier[part], **found[part]} for part in ("results", "evidence")}}
 
 

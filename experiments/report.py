@@ -1,4 +1,4 @@
-"""Write docs/results.md with its figures, and the gains in docs/choosing.md, from results/*.jsonl."""
+"""Write docs/results.md with its figures, and the small tables of gains on other pages, from results/*.jsonl."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from experiments import results
 from experiments.bars import bars
 from experiments.book import NOT_RUN, Book, table
-from experiments.glance import gains_table
+from experiments.glance import TABLES
 from experiments.items import ITEMS
 from experiments.jobs import PAPER, SMOKE
 from experiments.summary import in_short
@@ -169,8 +169,9 @@ def main(arguments: list[str] | None = None) -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     (args.out / "results.md").write_text(page(book, args.out / "figures"))
     print(f"{args.out / 'results.md'}")
-    if (advice := args.out / "choosing.md").exists():
-        results.put("gains", gains_table(book), advice)
+    for name, (there, make) in TABLES.items():
+        if (args.out / there).exists():
+            results.put(name, make(book), args.out / there)
 
 
 if __name__ == "__main__":

@@ -38,6 +38,7 @@ TIERS = {"cifar100": 10, "cub200": 25}
 # How images are mixed: as `preceptor run` does, not at all, or all the time, which is what `--recipe patient` once was.
 RUN = "run"
 TOLD = {RUN: "mixed as by `run`", PLAIN: "plain", PATIENT: "mixed to the end"}
+KINDS = tuple(TOLD)
 STEADY = dict(RECIPES["patient"].method_options["sinkhorn+probe"])
 
 
@@ -141,9 +142,9 @@ def section(book: Book, folder: Path) -> str:
     for data in COUNTS:
         counts = [*sorted({job.per_class for job in planned if job.data == data and job.per_class}), None]
         for task in scale.few(TASKS[data]):
-            for kind in (RUN, PLAIN, PATIENT):
+            for kind in KINDS:
                 parts.append(_table(book, scale, choose, data, task, counts, kind))
-        parts += [_draw(book, scale, choose, data, counts, folder, kind) for kind in (RUN, PLAIN)]
+        parts += [_draw(book, scale, choose, data, counts, folder, kind) for kind in KINDS]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -203,4 +204,7 @@ def _draw(book: Book, scale: Scale, choose: Chooser, data: str, counts: list, fo
         axis.set_xlim(0.8 * ticks[0], 1.25 * ticks[-1])
         axis.minorticks_off()
     one_legend(axes)
-    return save_figure(figure, folder, f"few-{data}" if kind == PLAIN else f"few-{data}-{kind}")
+    picture = save_figure(figure, folder, f"few-{data}" if kind == PLAIN else f"few-{data}-{kind}")
+    return (
+        f"{data}, {TOLD[kind]}; gains over the student alone that was trained in the same way:\n\n{picture}"
+    )

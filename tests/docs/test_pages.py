@@ -89,6 +89,7 @@ def test_the_number_of_methods_is_what_a_user_can_choose() -> None:
         ("seen", "seen", "when-it-helps.md"),
         ("seen", "seen_patient", "when-it-helps.md"),
         ("extraction", "extraction", "performance.md"),
+        ("photographs", "photographs", "when-it-helps.md"),
         ("methods", "methods", "methods.md"),
         ("methods", "methods_patient", "methods.md"),
         ("methods", "methods_mixed", "methods.md"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from experiments.assessments import repeatability
 from experiments.book import Book, Sample, table
-from experiments.glance import gains_table
+from experiments.glance import TABLES, gains_table
 from experiments.items import ITEMS, fig05, fig06, fig07, fig07_repeats, fig10, seen, tab08
 from experiments.items.fig07_paper import PEARSON, TASKS
 from experiments.jobs import PAPER
@@ -234,3 +234,13 @@ def test_a_reference_of_another_experiment_is_no_row(tmp_path):
 def test_the_page_in_the_docs_is_what_the_rows_say(tmp_path):
     written = (results.ROOT / "docs" / "results.md").read_text()
     assert report.page(Book(), tmp_path / "figures") == written, "run python experiments/report.py"
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_small_tables_on_other_pages_are_what_the_rows_say(name, tmp_path):
+    page, make = TABLES[name]
+    written = (results.ROOT / "docs" / page).read_text()
+    copy = tmp_path / page
+    copy.write_text(written)
+    results.put(name, make(Book()), copy)
+    assert copy.read_text() == written, "run python experiments/report.py"
