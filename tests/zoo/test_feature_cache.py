@@ -28,12 +28,12 @@ from tests.zoo.conftest import make_task
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The sizes of the batches that went through a teacher."""
+    """The sizes of the batches that went through a teacher, without the zeros by which `lay_out` tries it."""
     seen: list[int] = []
     original = Teacher.outputs
 
     def counted(self: Teacher, inputs: torch.Tensor, maps: bool = True) -> Any:
-        seen.append(len(inputs))
+        seen.append(len(inputs) if inputs.any() else 0)
         return original(self, inputs, maps)
 
     monkeypatch.setattr(Teacher, "outputs", counted)
