@@ -142,8 +142,8 @@ def recipe() -> list[str]:
         f"student alone from {step('none')}.",
         f"`sinkhorn` from {on_few_digits('sinkhorn', 'other classes')} with other classes and from "
         f"{on_few_digits('sinkhorn', 'same classes')} with the same; the student alone went from "
-        f"{on_few_digits('none', 'other classes')}, so",
-        f"By `mixed` the student alone reached {percent(ON_MIXED, 'none', 'other classes')} % there.",
+        f"{on_few_digits('none', 'other classes')}. By `mixed` the student alone reached "
+        f"{percent(ON_MIXED, 'none', 'other classes')} % there",
         f"took the student alone from {at_each_overlap('none')} to {at_each_overlap('none', PATIENT_FEW)}, `sinkhorn` "
         f"from {at_each_overlap('sinkhorn')} to {at_each_overlap('sinkhorn', PATIENT_FEW)}, and `probe-kd` from "
         f"{at_each_overlap('probe-kd')} to {at_each_overlap('probe-kd', PATIENT_FEW)} with 100, 60 and 0 % common "
