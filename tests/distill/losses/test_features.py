@@ -11,6 +11,7 @@ import torch
 from preceptor import ot
 from preceptor.core import PreceptorError
 from preceptor.distill.losses.geometry import unit_rows
+from preceptor.distill.losses.vkd import Rotation
 from tests.distill.losses.cases import build, make_context, make_step
 from tests.oracles import distill as oracle
 
@@ -202,22 +203,44 @@ def test_seeds_queue_is_no_longer_than_the_training_set():
 
 def test_vkd():
     method, step, student, teacher = setup("vkd", weight=3.0)
-    weight = method.projection.weight.detach().numpy()
-    np.testing.assert_allclose(weight.T @ weight, np.eye(4), atol=1e-6)
-    close(method(step)["features"], 3 * oracle.vkd(student @ weight.T, teacher))
+    matrix = method.projection.matrix.detach().numpy()
+    np.testing.assert_allclose(matrix.T @ matrix, np.eye(4), atol=1e-6)
+    close(method(step)["features"], 3 * oracle.vkd(student @ matrix.T, teacher))
 
 
 def test_vkd_stays_orthogonal_while_it_learns():
     method, step, _, _ = setup("vkd")
     optimizer = torch.optim.SGD(method.parameters(), lr=1.0)
-    before = method.projection.weight.detach().clone()
+    before = method.projection.matrix.detach().clone()
     for _ in range(5):
         optimizer.zero_grad()
         method(step)["features"].backward()
         optimizer.step()
-    weight = method.projection.weight.detach()
-    assert float((weight - before).abs().max()) > 1e-2
-    torch.testing.assert_close(weight.T @ weight, torch.eye(4, dtype=torch.float64), atol=1e-6, rtol=0)
+    matrix = method.projection.matrix.detach()
+    assert float((matrix - before).abs().max()) > 1e-2
+    torch.testing.assert_close(matrix.T @ matrix, torch.eye(4, dtype=torch.float64), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize(("width", "target"), [(3, 7), (7, 3), (5, 5)])
+def test_a_rotation_turns_and_begins_where_its_weight_is(width, target):
+    rotation = Rotation(width, target).double()
+    torch.testing.assert_close(
+        rotation.matrix, rotation.weight, atol=1e-6, rtol=0
+    )  # it begins as one, in float32
+    with torch.no_grad():
+        rotation.weight.add_(torch.randn(target, width, generator=torch.Generator().manual_seed(0)))
+    matrix, narrow = rotation.matrix, min(width, target)
+    gram = matrix.T @ matrix if target >= width else matrix @ matrix.T
+    torch.testing.assert_close(gram, torch.eye(narrow, dtype=torch.float64))
+    # The same whatever the weight's length, so that weight decay does not touch it.
+    with torch.no_grad():
+        rotation.weight.mul_(0.1)
+    torch.testing.assert_close(rotation.matrix, matrix)
+    torch.autograd.gradcheck(lambda weight: functional_matrix(rotation, weight), (rotation.weight,))
+
+
+def functional_matrix(rotation, weight):
+    return torch.func.functional_call(rotation, {"weight": weight}, (torch.eye(weight.shape[1]).double(),))
 
 
 @pytest.mark.parametrize(
