@@ -52,6 +52,7 @@ CLASSES, COUNTS, ORDER_SEED = 40, (10, 30), 0
 TEACHER, STUDENT, SIDE, TEACHER_SIDE = "lite0", "mobilenet-0.5", 96, 128
 PATIENT = {"recipe": "patient"}
 WHOLE = {**PATIENT, "augment": "none"}
+LONG = {"recipe": "photographs"}
 PROBE, FINETUNED, RUN = "linear probe on the teacher", "the teacher, fine-tuned", "`preceptor run`"
 # The most wanted first.
 WAYS: dict[str, dict[str, Any]] = {
@@ -60,6 +61,9 @@ WAYS: dict[str, dict[str, Any]] = {
     "alone, patient, whole images": WHOLE,
     "alone, mixed": {"recipe": "mixed"},
     "`sinkhorn+probe`": {**PATIENT, "method": "sinkhorn+probe"},
+    "alone, photographs": LONG,
+    "`sinkhorn+probe`, photographs": {**LONG, "method": "sinkhorn+probe"},
+    "`probe-kd`, photographs": {**LONG, "method": "probe-kd"},
     "`probe-kd`": {**PATIENT, "method": "probe-kd"},
     "`sinkhorn`": {**PATIENT, "method": "sinkhorn"},
     "`sinkhorn+probe`, whole images": {**WHOLE, "method": "sinkhorn+probe"},

@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from preceptor.core import Outputs
 from preceptor.distill.losses import METHODS, Context, Method, Step
+from preceptor.distill.losses.kd import kl_rows
 from preceptor.distill.losses.method import row_mean, task_loss, teacher_of
 from preceptor.distill.losses.mgd import MatchingGuided, assign_channels, similarities
 from preceptor.distill.losses.probe import Probe, ProbeDistillation, probe_from, probe_rows
@@ -76,6 +77,79 @@ def trust_in(guess: Tensor, labels: Tensor) -> Tensor:
     return guess.gather(1, labels[:, None])[:, 0] / guess.amax(1)
 
 
+def standardised(logits: Tensor) -> Tensor:
+    """Each row with mean 0 and standard deviation 1 (Sun et al. 2024, "Logit Standardization in KD").
+
+    The small number keeps the gradient of a row whose logits are all alike finite.
+    """
+    centred = logits - logits.mean(dim=1, keepdim=True)
+    return centred / (centred.square().mean(dim=1, keepdim=True) + 1e-6).sqrt()
+
+
+class Standardised(Sinkhorn):
+    """The transport term between predictions whose logits are equally far spread for every image.
+
+    A teacher is surer of images that it has learnt from than of others, and of its own classes than of strange ones;
+    so its logits are as far spread for all. With `sides` "both" the student's are, too, which leaves the spread of its
+    own logits to the labels; with "teacher" alone the teacher's get the standard deviation `spread`.
+    """
+
+    name = "standardised"
+
+    def __init__(self, context: Context, *, sides: str = "both", spread: float = 1.0, **options: Any) -> None:
+        super().__init__(context, **options)
+        self.both, self.spread = sides == "both", spread
+
+    def transport(self, teacher_logits: Tensor, student_logits: Tensor) -> Tensor:
+        """S_ε of each row: (B,)."""
+        student = standardised(student_logits) if self.both else student_logits
+        return super().transport(self.spread * standardised(teacher_logits), student)
+
+
+class StandardisedProbe(Standardised):
+    """The term of `Standardised` and that of the probe, whose logits are standardised likewise."""
+
+    name = "standardised-probe"
+
+    def __init__(
+        self, context: Context, *, probe_weight: float = 9.0, probe_temperature: float = 1.33,
+        probe: Probe | None = None, **options: Any,
+    ) -> None:  # fmt: skip
+        super().__init__(context, **options)
+        self.probe_weight, self.probe_temperature = probe_weight, probe_temperature
+        fitted = probe_from(context, probe, None)
+        self.register_buffer("probe_matrix", fitted.weight)
+        self.register_buffer("probe_bias", fitted.bias)
+
+    def terms(self, step: Step) -> dict[str, Tensor]:
+        """Both terms fall alike."""
+        features = teacher_of(step).features.to(self.probe_matrix.dtype)
+        guess = functional.linear(features, self.probe_matrix, self.probe_bias)
+        rows = kl_rows(standardised(guess), standardised(step.student.logits), self.probe_temperature)
+        factor = self.probe_weight * schedule_factor(self.schedule, step.progress, self.warmup)
+        return {**super().terms(step), "probe": factor * row_mean(rows, step.weights)}
+
+
+class MixedTerm(Sinkhorn):
+    """The transport term on mixed images beside those of the batch, which alone have labels.
+
+    Mixed images are new to a teacher that has seen the student's own; the student alone learns nothing from them.
+    """
+
+    name = "mixed-term"
+
+    def expand(self, images: Tensor) -> Tensor:
+        """The batch and as many images that are mixed from its pairs."""
+        share = torch.rand((), device=images.device)
+        return torch.cat([images, share * images + (1 - share) * images.roll(1, 0)])
+
+    def terms(self, step: Step) -> dict[str, Tensor]:
+        """Cross-entropy of the batch, and the mean of the transport term over both halves."""
+        rows = self.transport(teacher_of(step).logits, step.student.logits)
+        weight = self.weight * schedule_factor(self.schedule, step.progress, self.warmup)
+        return {"task": task_loss(step), "sinkhorn": weight * row_mean(rows, step.weights.repeat(2))}
+
+
 class FadingProbe(ProbeDistillation):
     """`probe-kd` whose weight falls to nothing over the training."""
 
@@ -130,11 +204,21 @@ STAGES: dict[str, tuple[type[Method], ...]] = {
     "mgd": (GraphedMgd,),
     "trusted": (Trusted,),
     "fading-probe": (FadingProbe,),
+    "standardised": (Standardised,),
+    "standardised-probe": (StandardisedProbe,),
+    "mixed-term": (MixedTerm,),
 }
 FINETUNE_RATE = 0.1  # of the rate of a training from scratch
 
 
-PROBED = ("probe-kd", "fading-probe", "sinkhorn+probe", "trusted")  # methods that take a fitted probe
+# Methods that take a fitted probe.
+PROBED = ("probe-kd", "fading-probe", "sinkhorn+probe", "trusted", "standardised-probe")
+    "probe-kd",
+    "fading-probe",
+    "sinkhorn+probe",
+    "trusted",
+    "standardised-probe",
+)  # methods that take a fitted probe
 
 
 def stages_of(method: str) -> tuple[type[Method], ...]:

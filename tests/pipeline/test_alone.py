@@ -20,6 +20,7 @@ from tests.pipeline.blobs import blobs
 
 SIDE = 16
 CROPS, SHIFTS = "random-resized-crop-flip", "pad-crop-flip"
+LENGTHS = {"patient": 25, "photographs": 27, "mixed": 26}  # epochs, by which recipes can be told apart
 
 
 def spots(sided: bool, count: int = 30, channels: int = 3, side: int = SIDE, seed: int = 0) -> Task:
@@ -59,15 +60,15 @@ def zoo(tmp_path_factory: pytest.TempPathFactory) -> Zoo:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    for name in ("patient", "mixed"):
-        monkeypatch.setitem(RECIPES, name, replace(RECIPES[name], epochs=25, min_steps=0, mixup=0.2))
+    for name, epochs in LENGTHS.items():
+        monkeypatch.setitem(RECIPES, name, replace(RECIPES[name], epochs=epochs, min_steps=0, mixup=0.2))
     return {"student": "cnn-4", "device": "cpu", "method": "kd", "batch_size": 16, "report": False}
 
 
-def seen(folder: Path) -> dict[str, str | None]:
-    """What each training of a run has seen of its images."""
+def seen(folder: Path, setting: str = "augment") -> dict[str, Any]:
+    """What each training of a run has seen of its images, or another setting of its recipe."""
     return {
-        str(file.parent.relative_to(folder)): json.loads(file.read_text())["recipe"]["augment"]
+        str(file.parent.relative_to(folder)): json.loads(file.read_text())["recipe"][setting]
         for file in sorted(folder.glob("**/config.json"))
     }
 
@@ -101,9 +102,13 @@ def test_students_of_teachers_see_what_was_better_for_the_plain_one(
     last = {name: view for name, view in found.items() if name.startswith("all-labels/")}
     assert last
     assert all(view == expected[name.removeprefix("all-labels/")] for name, view in last.items())
+    longer = "photographs" if better == SHIFTS else "patient"
+    recipes = {"plain": "patient", "plain-views": "photographs", "plain-mixed": "mixed", "from-spots": longer}
+    epochs = seen(tmp_path, "epochs")
+    assert {name: epochs[name] for name in recipes} == {name: LENGTHS[r] for name, r in recipes.items()}
     assert (
-        "held-out ones decide whether students see shifted and mirrored images or images as they are"
-        in told[1]
+        "held-out ones decide whether students see shifted and mirrored images by the photographs recipe, which takes "
+        "longer, or images as they are; --recipe photographs or -o augment=none settles it" in told[1]
     )
     ways = "three times: by the recipes patient and mixed, with and without random views of the images"
     assert f"training cnn-4 without a teacher, to compare with ({ways})" in told
@@ -111,6 +116,25 @@ def test_students_of_teachers_see_what_was_better_for_the_plain_one(
         "shifted and mirrored images do not help the plain student"
     )  # fmt: skip
     assert sum(sentence.startswith(beginning) for sentence in result.verdict) == 1
+    assert any("(augment=pad-crop-flip, recipe=photographs)" in one for one in told) == (better == SHIFTS)
+
+
+def test_the_recipe_for_photographs_can_be_asked_for(zoo: Zoo, tmp_path: Path, quick: dict[str, Any]) -> None:
+    run(zoo, spots(False), out=tmp_path, refit=False, recipe="photographs", **quick)
+    assert set(seen(tmp_path).values()) == {CROPS}
+    epochs = {"plain": 27, "plain-mixed": 26, "from-spots": 27}
+    assert epochs.items() <= seen(tmp_path, "epochs").items()
+
+
+def test_with_many_labels_random_views_make_no_training_longer(
+    zoo: Zoo, tmp_path: Path, quick: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("preceptor.pipeline.trials.FEW", 10)
+    monkeypatch.setitem(RECIPES, "small", replace(RECIPES["small"], epochs=5))
+    told: list[str] = []
+    run(zoo, spots(False), out=tmp_path, refit=False, notify=told.append, **quick)
+    assert {seen(tmp_path, "epochs")[name] for name in ("plain", "plain-views", "from-spots")} == {26}
+    assert any("or images as they are; augment (-o augment=none) settles it" in one for one in told)
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from preceptor import Zoo, run, train
 from preceptor.core import Ranking, RankingRow
-from preceptor.pipeline.verdict import no_better_than_nothing, ranked_sentence
+from preceptor.pipeline.verdict import no_better_than_nothing, ranked_sentence, still_to_come
 from preceptor.rank.reference import untrained_score
 from tests.pipeline.blobs import RECIPE, blobs
 
@@ -33,6 +35,16 @@ def test_a_teacher_that_could_not_be_assessed_is_named_with_its_reason():
         "ranked 1 teacher by bridge; first: best; could not be assessed: mine: it needs --trust-code",
         "ranked 2 teachers by bridge; first: best; could not be assessed: mine: it needs --trust-code; and 1 other",
     ]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "taught", "refit", "said"),
+    [([30, 29.6], 2, True, "60 seconds; 2 trainings with a teacher are to come, and one or two on all labels"),
+     ([1200, 3], 1, False, "20 minutes; 1 training with a teacher is to come")],
+)  # fmt: skip
+def test_how_long_it_has_taken_and_what_is_to_come(seconds, taught, refit, said):
+    plain = [SimpleNamespace(result=SimpleNamespace(seconds=value)) for value in seconds]
+    assert still_to_come(plain, taught, refit) == f"that took {said}"
 
 
 @pytest.mark.parametrize(("noise", "useless"), [(0.6, False), (100.0, True)])

@@ -22,7 +22,13 @@ from preceptor.pipeline.kept import Kept, put_on_top
 from preceptor.pipeline.plan import Plan
 from preceptor.pipeline.result import PipelineResult
 from preceptor.pipeline.trials import Attempt, Trial
-from preceptor.pipeline.verdict import better_alone, no_better_than_nothing, outcome, ranked_sentence
+from preceptor.pipeline.verdict import (
+    better_alone,
+    no_better_than_nothing,
+    outcome,
+    ranked_sentence,
+    still_to_come,
+)
 from preceptor.rank.ranking import rank
 from preceptor.rank.settings import choose_teachers
 from preceptor.zoo import Zoo
@@ -117,9 +123,10 @@ def run(
 
         plan, alone, said = _train_alone(plan, folder, notify)
         verdict += said + _said(
-            notify, better_alone(alone, plan.recipe, other_recipe(plan.recipe, plan.options))
+            notify, better_alone(alone, plan.later_recipe, other_recipe(plan.recipe, plan.options))
         )
         attempts = plan.taught(zoo, leaders, trust_code)  # line 2
+        notify(still_to_come(alone, len(attempts), plan.refit))
         trials = (_best(alone), *_distil(attempts, plan, folder, notify))  # line 3
 
         kept = _keep_one(trials, attempts, ranking, plan, folder, notify)

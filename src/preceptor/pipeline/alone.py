@@ -11,13 +11,14 @@ from typing import Any
 from preceptor.data import Split, Task
 from preceptor.data.augment import LARGE, usual_views
 from preceptor.data.unlabelled import epochs_alone
-from preceptor.distill.recipe import RECIPE_FIELDS, resolve_recipe
+from preceptor.distill.recipe import RECIPE_FIELDS, RECIPES, resolve_recipe
 from preceptor.distill.train import train
-from preceptor.pipeline.trials import MIXED, PATIENT, SHORT, Attempt, Trial
+from preceptor.pipeline.trials import MIXED, PATIENT, PHOTOGRAPHS, SHORT, Attempt, Trial
 
 PLAIN = "plain"
 # Recipes by which a student without a teacher may do worse, and those by which it is trained as well.
-_OTHER = {PATIENT: MIXED, MIXED: SHORT}
+_OTHER = {PATIENT: MIXED, PHOTOGRAPHS: MIXED, MIXED: SHORT}
+_ON_VIEWS = {PATIENT: PHOTOGRAPHS}  # random views ask for more steps
 AS_THEY_ARE = "none"  # of augmentations
 WORDS = {
     "random-resized-crop-flip": "random crops of the images, mirrored now and then,",
@@ -33,23 +34,33 @@ def views_to_try(task: Task, image_size: int | None) -> str | None:
     return usual_views(task.train.channels, image_size or (min(shape[1:]) if shape else LARGE))
 
 
-def views_told(views: str | None) -> list[str]:
-    """That they are to be tried."""
+def views_told(views: str | None, recipe: Any) -> list[str]:
+    """That they are to be tried, by which recipe."""
     if views is None:
         return []
+    longer, by, settles = on_views(recipe), "", "augment (-o augment=none)"
+    if longer != recipe:
+        by, settles = f" by the {longer} recipe, which takes longer,", f"--recipe {longer} or -o augment=none"
     return [
-        f"the images are in colour: held-out ones decide whether students see {WORDS[views]} or images as they are; "
-        "augment (-o augment=none) settles it"
+        f"the images are in colour: held-out ones decide whether students see {WORDS[views]}{by} or images as they "
+        f"are; {settles} settles it"
     ]
 
 
-def better_views(trials: Sequence[Trial], views: str) -> tuple[str, str]:
+def on_views(recipe: Any) -> Any:
+    """The recipe of students that see random views, where one would take this recipe for images as they are."""
+    return _ON_VIEWS.get(recipe, recipe) if isinstance(recipe, str) else recipe
+
+
+def better_views(trials: Sequence[Trial], views: str, recipe: Any) -> tuple[str, str]:
     """The augmentation by which the plain student was better, at a draw none; and what there is to say."""
     whole, seen = (100 * one.validation_accuracy for one in trials)
     if seen > whole:
+        longer = on_views(recipe)
+        by = "" if longer == recipe else f", recipe={longer}"
         return views, (
             f"on {WORDS[views]} the plain student is better ({seen:.1f} % on validation data, {whole:.1f} % on images "
-            f"as they are): so all others see them, too (augment={views})"
+            f"as they are): so all others see them, too (augment={views}{by})"
         )
     return AS_THEY_ARE, (
         f"{WORDS[views]} do not help the plain student ({seen:.1f} % on validation data, {whole:.1f} % on images as "
@@ -89,11 +100,11 @@ def plain_attempts(
     own = _recipe_part(options)
     ways: dict[str, dict[str, Any]] = {PLAIN: {"recipe": recipe, **own}}
     if views is not None:
-        for name, augment in ((PLAIN, AS_THEY_ARE), (f"{PLAIN}-views", views)):
-            ways[name] = {"recipe": recipe, **own, "augment": augment}
+        ways[PLAIN]["augment"] = AS_THEY_ARE
+        ways[f"{PLAIN}-views"] = {"recipe": on_views(recipe), **own, "augment": views}
     if other := other_recipe(recipe, options):
         kept = {name: value for name, value in own.items() if name not in ("mixup", "mixup_until")}
-        ways[f"{PLAIN}-{other}"] = {"recipe": other, **kept}
+        ways[f"{PLAIN}-{other}"] = {"recipe": other, "augment": RECIPES[recipe].augment, **kept}
     return [
         Attempt(name, None, "none", train, {**shared, **_with_as_many_steps(way, labelled, extra)})
         for name, way in ways.items()

@@ -11,7 +11,7 @@ from preceptor.core import PreceptorError, Ranking
 from preceptor.data import Split, Task
 from preceptor.data.task import never_held_out
 from preceptor.distill.inputs import cut_to_squares
-from preceptor.pipeline.alone import better_views, plain_attempts, views_to_try, views_told
+from preceptor.pipeline.alone import better_views, on_views, plain_attempts, views_to_try, views_told
 from preceptor.pipeline.trials import (
     Attempt,
     Trial,
@@ -66,15 +66,15 @@ class Plan:
         judged = Task.from_splits(
             smaller.train, held, task.classes, f"{task.name} (validation)", judged_by="validation"
         )
-        left_open = recipe is None and "augment" not in options
+        unsaid = recipe is None
         told, recipe = choose_recipe(recipe, task, options)
         both, methods = choose_methods(method, options)
         ways = [Way.of(name, recipe, options, shared["student"], task) for name in methods]
         extra, known = (None, []) if unlabelled is None else further_samples(unlabelled, ways, task, held)
         size = ways[0].settings.recipe.image_size
-        views = views_to_try(task, size) if left_open else None
+        views = views_to_try(task, size) if unsaid and "augment" not in options else None
         squares = cut_to_squares(task.train, task.kind, size)
-        said = [*never_held_out(task), *told, *both, *views_told(views), *known, *squares]
+        said = [*never_held_out(task), *told, *both, *views_told(views, recipe), *known, *squares]
         return cls(task, judged, recipe, ways, extra, refit, options, shared, views, said)
 
     def to_json(self) -> dict[str, Any]:
@@ -112,13 +112,21 @@ class Plan:
         """With the views that were better for these students; and what there is to say about it."""
         if self.views is None:
             return self, []
-        augment, said = better_views(trials, self.views)
+        augment, said = better_views(trials, self.views, self.recipe)
         return replace(self, options={**self.options, "augment": augment}), [said]
+
+    @property
+    def later_recipe(self) -> Any:
+        """That of the students which come when it is settled what they see."""
+        return (
+            on_views(self.recipe) if self.views and self.options.get("augment") == self.views else self.recipe
+        )
 
     def taught(self, zoo: Zoo, leaders: Sequence[str], trust_code: bool) -> list[Attempt]:
         """A student for each of the leaders and each method."""
         given = {
-            "recipe": self.recipe, "unlabelled": self.extra, "trust_code": trust_code, **self.shared, **self.options,
+            "recipe": self.later_recipe, "unlabelled": self.extra, "trust_code": trust_code,
+            **self.shared, **self.options,
         }  # fmt: skip
         return [
             Attempt.by(way.method, name, f"{zoo.url.rstrip('/')}/{name}", given, len(self.ways) > 1)

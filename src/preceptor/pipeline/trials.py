@@ -23,7 +23,7 @@ from preceptor.distill.train import check_unlabelled, extra_samples
 from preceptor.wording import counted
 
 FEW = 100  # images a class
-SHORT, MIXED, PATIENT = "small", "mixed", "patient"  # recipes
+SHORT, MIXED, PATIENT, PHOTOGRAPHS = "small", "mixed", "patient", "photographs"  # recipes
 # The first is level or better where the teacher knows the student's classes, the second where it does not; with many
 # labels neither can be foretold (docs/choosing.md).
 METHODS_TRIED = ("sinkhorn", "sinkhorn+probe")

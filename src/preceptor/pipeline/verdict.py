@@ -66,6 +66,15 @@ def better_alone(plain: Sequence[Trial], recipe: Any, other: str | None) -> list
     ]
 
 
+def still_to_come(plain: Sequence[Trial], taught: int, refit: bool) -> str:
+    """How long the students without a teacher took, and how many trainings follow, so that one can go for lunch."""
+    seconds = sum(trial.result.seconds for trial in plain)
+    took = f"{seconds:.0f} seconds" if seconds < 90 else counted(round(seconds / 60), "minute")
+    last = ", and one or two on all labels" if refit else ""
+    verb = "is" if taught == 1 else "are"
+    return f"that took {took}; {counted(taught, 'training')} with a teacher {verb} to come{last}"
+
+
 def outcome(kept: Kept, trials: Sequence[Trial], refit: bool) -> list[str]:
     """Which student is kept, and what it gained over the plain one, the first of `trials`.
 
