@@ -213,12 +213,6 @@ FINETUNE_RATE = 0.1  # of the rate of a training from scratch
 
 # Methods that take a fitted probe.
 PROBED = ("probe-kd", "fading-probe", "sinkhorn+probe", "trusted", "standardised-probe")
-    "probe-kd",
-    "fading-probe",
-    "sinkhorn+probe",
-    "trusted",
-    "standardised-probe",
-)  # methods that take a fitted probe
 
 
 def stages_of(method: str) -> tuple[type[Method], ...]:
