@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from preceptor.core import Outputs
 from preceptor.distill.losses import METHODS, Context, Method, Step
-from preceptor.distill.losses.kd import kl_rows
+from preceptor.distill.losses.kd import kl_rows, standardized
 from preceptor.distill.losses.method import row_mean, task_loss, teacher_of
 from preceptor.distill.losses.mgd import MatchingGuided, assign_channels, similarities
 from preceptor.distill.losses.probe import Probe, ProbeDistillation, probe_from, probe_rows
@@ -77,15 +77,6 @@ def trust_in(guess: Tensor, labels: Tensor) -> Tensor:
     return guess.gather(1, labels[:, None])[:, 0] / guess.amax(1)
 
 
-def standardised(logits: Tensor) -> Tensor:
-    """Each row with mean 0 and standard deviation 1 (Sun et al. 2024, "Logit Standardization in KD").
-
-    The small number keeps the gradient of a row whose logits are all alike finite.
-    """
-    centred = logits - logits.mean(dim=1, keepdim=True)
-    return centred / (centred.square().mean(dim=1, keepdim=True) + 1e-6).sqrt()
-
-
 class Standardised(Sinkhorn):
     """The transport term between predictions whose logits are equally far spread for every image.
 
@@ -102,8 +93,8 @@ class Standardised(Sinkhorn):
 
     def transport(self, teacher_logits: Tensor, student_logits: Tensor) -> Tensor:
         """S_ε of each row: (B,)."""
-        student = standardised(student_logits) if self.both else student_logits
-        return super().transport(self.spread * standardised(teacher_logits), student)
+        student = standardized(student_logits) if self.both else student_logits
+        return super().transport(self.spread * standardized(teacher_logits), student)
 
 
 class StandardisedProbe(Standardised):
@@ -125,7 +116,7 @@ class StandardisedProbe(Standardised):
         """Both terms fall alike."""
         features = teacher_of(step).features.to(self.probe_matrix.dtype)
         guess = functional.linear(features, self.probe_matrix, self.probe_bias)
-        rows = kl_rows(standardised(guess), standardised(step.student.logits), self.probe_temperature)
+        rows = kl_rows(standardized(guess), standardized(step.student.logits), self.probe_temperature)
         factor = self.probe_weight * schedule_factor(self.schedule, step.progress, self.warmup)
         return {**super().terms(step), "probe": factor * row_mean(rows, step.weights)}
 

@@ -126,15 +126,6 @@ def jobs(scale: Scale) -> list[Job]:
             for task in scale.tasks("cifar100")
             for job in mixed(scale, task, seed)
         ]
-        from experiments.items import search
-
-        for name in search.STANDARD[3:]:
-            method, options = search.VARIANTS[name]
-            found += [
-                distillation(scale, NAME, "cifar100", "wrn-16-1", method, TEACHERS["cifar100"], task, seed,
-                             search.explicit(method, options), tier=78, variant=name)
-                for seed in scale.seeds for task in scale.tasks("cifar100")
-            ]  # fmt: skip
     return found
 
 

@@ -142,10 +142,10 @@ SMOOTH_TASKS = (0, 1, 3, 5)
 # Does mixing images up make them new to a teacher that has seen them (items/seen.py)? In all epochs, or in the first
 # half of them, while the falling weight of the transport term is large.
 MIXING = ("none", "centred decay 100, temperature 6", "sinkhorn+probe decay 30, temperature 6", "probe-kd")
-# Logits as far spread for every image, so that a teacher is as sure of images that it has not seen; and the term on
-# mixed images, which the labels' term does not see. At 60 epochs for all overlaps, the best once more at 200.
-STANDARD = ("none", "centred decay 100, temperature 6", "sinkhorn+probe decay 30, temperature 6",
-            *(name for name in VARIANTS if name.startswith(("standardised", "mixed term"))))  # fmt: skip
+# The term on mixed images, too, which the labels' term does not see; and logits as far spread for every image, which
+# were no better at the two overlaps that were run, so that of these the nearest alone goes on.
+MIXED_TERM = ("none", "centred decay 100, temperature 6", "mixed term decay 100, temperature 6",
+              "standardised decay 30, temperature 2")  # fmt: skip
 # Few labels with the patient recipe, which on characters is worth more than any setting.
 PATIENT_FEW = ("none", "centred decay 100, temperature 6", "centred 100, temperature 6", "centred decay", "probe-kd",
                "probe-kd decay", "probe-kd 4, temperature 8", "sinkhorn+probe", "sinkhorn+probe decay",
@@ -185,7 +185,12 @@ TOLD = (
     "that (4.8 points against 3.8 not mixed) and `mixed-early` did not (3.7). `mixed-early` went there all the same "
     "(Fig. 5), because `none` and `sinkhorn` themselves were best by it: 77.3 % against 76.3 and, not mixed, 74.7 %: "
     "a larger gain over a worse student is no use to anybody. The recipe that the package calls `mixed` mixes as "
-    "`mixed-early` does.\n\n"
+    "`mixed-early` does. An eighth (seed 5, 60 epochs; two overlaps of six so far) asks two things. Are logits better "
+    "that are equally far spread for every image (`standardised`, Sun et al. 2024), so that the teacher is as sure of "
+    "images and classes that it has not learnt? Not at once: the mildest settings are level with the default within "
+    "the noise, the stronger ones behind. And does it help to put the term on mixed images, too, while the labels' "
+    "term sees none (`mixed term`)? It was ahead of the default by 2.5 and 0.7 points, for twice the passes; two "
+    "cells prove little, and it is to be asked at the other overlaps.\n\n"
     "Names: `decay` is a weight that falls to nothing, other weights are constant; `centred` takes each side's mean "
     "off the class centres; a number is the weight of the transport term (10 where none is named, at temperature 3 "
     "where none is named), for `probe-kd` that of the probe (1, at temperature 4). `sinkhorn+probe` is centred; where "
@@ -193,7 +198,7 @@ TOLD = (
     "probe. `paper` is `sinkhorn` as `--recipe paper` sets it. "
     "`trusted` weighs each image by how far the teacher, carried over to the student's classes, knows its "
     "label; `agreeing` lets the weight fall to the share of images on which that is so; `conditional` takes "
-    "its cost from counted co-occurrences. These three are not part of the package."
+    "its cost from counted co-occurrences. These three, `standardised` and `mixed term` are not part of the package."
 )
 
 
@@ -222,9 +227,9 @@ def jobs(scale: Scale) -> list[Job]:
         (None, SEARCH_EPOCHS, PLAIN, task, 2, *part) for task in scale.tasks(DATA) for part in whole.items()
     ]
     plans += [(FEW, EPOCHS, PLAIN, task, 3, *part) for task in scale.few(TASKS) for part in few.items()]
-    plans += [(None, SEARCH_EPOCHS, PLAIN, task, 2, 5, STANDARD) for task in scale.tasks(DATA)]
+    plans += [(None, SEARCH_EPOCHS, PLAIN, task, 2, 5, MIXED_TERM) for task in scale.tasks(DATA)]
     if not scale.smoke:
-        plans += [(None, EPOCHS, PLAIN, task, 2, 6, STANDARD) for task in SMOOTH_TASKS]
+        plans += [(None, EPOCHS, PLAIN, task, 2, 6, MIXED_TERM[:3]) for task in SMOOTH_TASKS]
         plans += [(None, EPOCHS, PLAIN, task, 2, 3, LONG) for task in LONG_TASKS]
         plans += [(None, EPOCHS, PLAIN, task, 2, 4, SMOOTH) for task in SMOOTH_TASKS]
         plans += [

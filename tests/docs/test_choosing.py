@@ -12,6 +12,7 @@ import pytest
 from preceptor.models import build
 from tests.docs.claims import CHOOSING
 from tests.docs.claims_of_use import (
+    BEST_STUDENTS,
     a_teacher_of_imagenet,
     how_many_are_few,
     in_short,
@@ -39,8 +40,8 @@ from tests.docs.kept import (
     LONG,
     METRICS,
     PAGE,
-    PATIENT_FEW,
     PROBED,
+    RUN_FEW,
     SEARCH,
     SHORT,
     SMOOTH,
@@ -161,11 +162,12 @@ def test_the_test_set_is_what_the_page_calls_it() -> None:
 
 def test_the_best_students_are_those_that_the_page_names() -> None:
     for overlap in (1.0, 0.6, 0.0):
-        students = {row["variant"] for row in PATIENT_FEW if row["overlap"] == overlap} - {"none", "finetune"}
-        found = {name: gains(name, 25, overlap, rows=PATIENT_FEW) for name in students}
-        mine = found.pop("sinkhorn+probe")
-        rival = max(found.values(), key=mean)
-        assert mean(mine) > mean(rival) - stdev(mine) / 3**0.5
+        students = {row["variant"] for row in RUN_FEW if row["overlap"] == overlap} - {"none", "finetune"}
+        found = {name: gains(name, 25, overlap, rows=RUN_FEW) for name in students}
+        best = max(found, key=lambda name: mean(found[name]))
+        assert (best, overlap) in BEST_STUDENTS
+        mine = found["sinkhorn+probe"]
+        assert overlap == 1.0 or mean(mine) > mean(found[best]) - stdev(mine) / 3**0.5
     same = {name: mean(gains(name, None, 1.0, rows=TEST_SET)) for name in ("sinkhorn", "probe-kd", "kd")}
     assert max(same.values()) - min(same.values()) < 0.3
 
@@ -227,7 +229,7 @@ def test_patience_alone_is_worth_more_than_any_method_with_the_ordinary_recipe()
     for overlap in (1.0, 0.6, 0.0):
         names = {row["variant"] for row in FEW} - {"none", "finetune"}
         ordinary = max(float(reached(name, overlap)) for name in names)
-        assert float(reached("none", overlap, PATIENT_FEW)) > ordinary
+        assert float(reached("none", overlap, RUN_FEW)) > ordinary
 
 
 def test_only_the_gain_on_birds_is_above_two_standard_errors() -> None:
@@ -342,5 +344,5 @@ def test_the_defaults_are_those_of_the_page() -> None:
 def test_the_search_is_what_the_page_calls_it() -> None:
     assert {row["data"] for row in SEARCH} == {"cifar100"}
     assert {row["teacher"] for row in SEARCH} == {"wrn-40-2"}
-    assert {row["seed"] for row in SEARCH} == {0, 1, 2, 3, 4}
+    assert {row["seed"] for row in SEARCH} == {0, 1, 2, 3, 4, 5}
     assert {(row["per_class"], row["epochs"]) for row in SEARCH} == {(None, 60), (None, 200), (25, 200)}

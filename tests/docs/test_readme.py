@@ -44,9 +44,9 @@ MIXED = "500 images a class, mixed in the first half"
 @pytest.mark.parametrize(
     ("mine", "theirs"),
     [
-        ("with `sinkhorn` (", "25 images a class, mixed to the end, `sinkhorn`"),
-        ("with `sinkhorn+probe`", "25 images a class, mixed to the end, `sinkhorn+probe`"),
-        ("with `probe-kd`", "25 images a class, mixed to the end, `probe-kd`"),
+        ("with `sinkhorn` (", "25 images a class, mixed as by `run`, `sinkhorn`"),
+        ("with `sinkhorn+probe`", "25 images a class, mixed as by `run`, `sinkhorn+probe`"),
+        ("with `probe-kd`", "25 images a class, mixed as by `run`, `probe-kd`"),
         ("**500 images a class**", "500 images a class, `sinkhorn`"),
         ("student alone, images mixed", f"{MIXED}: the student alone, against not mixed"),
         ("with `sinkhorn` on top", f"{MIXED}: `sinkhorn`, against alone and mixed"),

@@ -56,7 +56,7 @@ def test_a_row_of_other_options_is_not_the_jobs(lab):
 DIGESTS = {
     "fig05": "67da638034d32f91",
     "few": "e59e94f5018ca70d",
-    "search": "c9711f8bf938db50",
+    "search": "70765dca51aedc3c",
     "fig06": "6e53fe2cb467a41f",
 }
 

@@ -73,6 +73,15 @@ def test_costs_out_of_range_are_told(answers):
     assert found["iterations"] == 8, "one look"
 
 
+def test_a_graph_of_the_callers_is_refused_in_words(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    p, q = (torch.full((2, classes), 1 / classes) for classes in (300, 5))
+    with pytest.raises(
+        RuntimeError, match="more than 256 classes a side .* looks at its error, which a graph cannot"
+    ):
+        fused.value_and_potentials(p, q, torch.rand(300, 5), 0.1, 1e-4, 100)
+
+
 @pytest.mark.parametrize("name", SPOILT)
 def test_a_row_with_nan_spoils_no_other(answers, name):
     _, found = answers[name]

@@ -26,7 +26,8 @@ Data = Annotated[
 Out = Annotated[str | None, typer.Option("--out", help="The run folder.", rich_help_panel=_RUN)]
 RecipeName = Annotated[
     str, typer.Option("--recipe", rich_help_panel=_RECIPE,
-                      help="small, mixed, patient, finetune, quick, adamw, cifar100, cub, paper, cub-paper.")
+                      help="small, mixed, patient, photographs, finetune, quick, adamw, cifar100, cub, paper, "
+                      "cub-paper.")
 ]  # fmt: skip
 Epochs = Annotated[int | None, typer.Option(help="Passes over the training set.", rich_help_panel=_RECIPE)]
 Lr = Annotated[float | None, typer.Option("--lr", help="Learning rate.", rich_help_panel=_RECIPE)]

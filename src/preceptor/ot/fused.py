@@ -57,6 +57,10 @@ def _large(
     p: Tensor, q: Tensor, cost: Tensor, epsilon: float, tolerance: float, max_iterations: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The same for more classes; what is left unsolved goes to `sinkhorn`, which looks and reports."""
+    if torch.cuda.is_current_stream_capturing():
+        raise RuntimeError(
+            f"with more than {LARGEST} classes a side the Sinkhorn solver looks at its error, which a graph cannot"
+        )
     from .sinkhorn import sinkhorn
     from .triton_large import solve_large
 
