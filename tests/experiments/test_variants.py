@@ -3,10 +3,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 import torch
-from experiments.variants import GraphedMgd, GraphedWcord, Trusted, conditional_cost, trust_in
+from experiments.variants import (
+    GraphedMgd,
+    GraphedWcord,
+    MixedTerm,
+    Standardised,
+    StandardisedProbe,
+    Trusted,
+    conditional_cost,
+    trust_in,
+)
 
 from preceptor.core import ModelOutput, Outputs
-from preceptor.distill.losses import Context, Probe, Step
+from preceptor.distill.losses import Context, Probe, Sinkhorn, Step
 from preceptor.distill.losses.mgd import MatchingGuided
 from preceptor.distill.losses.wcord import WassersteinContrastive
 
@@ -113,3 +122,59 @@ def only(step, row):
     weights = torch.zeros_like(step.weights)
     weights[row] = 1
     return replace(step, weights=weights)
+
+
+def seen(context):
+    """The context with what the teacher says of the training images."""
+    chance = torch.Generator().manual_seed(4)
+    sides = (
+        torch.randn(32, 12, generator=chance),
+        torch.randn(32, 6, generator=chance),
+        torch.arange(32) % 5,
+    )
+    return replace(context, train_outputs=Outputs(*(side.numpy() for side in sides)))
+
+
+def scaled(step, teacher=1.0, student=1.0):
+    """The same step with logits of another spread and level."""
+    louder = [
+        replace(out, logits=scale * out.logits + scale)
+        for out, scale in ((step.teacher, teacher), (step.student, student))
+    ]
+    return replace(step, teacher=louder[0], student=louder[1])
+
+
+def test_standardised_terms_do_not_see_how_far_logits_are_spread():
+    context, step = pieces()
+    for method in (
+        Standardised(seen(context)),
+        StandardisedProbe(seen(context), probe=Probe(torch.randn(5, 12), torch.zeros(5), 1.0)),
+    ):
+        whole, loud = (
+            sum(v for k, v in method(s).items() if k != "task") for s in (step, scaled(step, 5.0, 0.2))
+        )
+        torch.testing.assert_close(loud, whole, rtol=1e-4, atol=1e-4)
+    one_sided = Standardised(seen(context), sides="teacher", spread=3.0)
+    torch.testing.assert_close(
+        one_sided(scaled(step, 5.0))["sinkhorn"], one_sided(step)["sinkhorn"], rtol=1e-4, atol=1e-4
+    )
+    quiet = one_sided(scaled(step, student=0.2))["sinkhorn"]
+    assert not torch.isclose(quiet, one_sided(step)["sinkhorn"], rtol=1e-3)
+
+
+def test_the_mixed_term_adds_mixed_images_that_have_no_labels():
+    context, step = pieces()
+    method, plain = MixedTerm(seen(context)), Sinkhorn(seen(context))
+    images = torch.rand(32, 3, 8, 8)
+    both = method.expand(images)
+    torch.testing.assert_close(both[:32], images)
+    share = (both[32:] - images.roll(1, 0)) / (images - images.roll(1, 0))
+    torch.testing.assert_close(share, share.flatten()[0].expand_as(share), rtol=1e-3, atol=1e-3)
+
+    def twice(out):
+        return ModelOutput((), out.features.repeat(2, 1), torch.cat([out.logits, out.logits.flip(0)]))
+
+    found = method(replace(step, student=twice(step.student), teacher=twice(step.teacher)))
+    alone = plain(step)
+    torch.testing.assert_close(found["task"], alone["task"])
+    torch.testing.assert_close(found["sinkhorn"], alone["sinkhorn"], rtol=1e-4, atol=1e-4)
