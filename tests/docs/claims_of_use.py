@@ -99,41 +99,6 @@ def how_many_are_few() -> list[str]:
     ]  # fmt: skip
 
 
-def a_teacher_of_imagenet() -> list[str]:
-    domains = ("flowers", "cars", "birds")
-    rows = json.loads((ROOT / "results/benchmarks/photographs.json").read_text(encoding="utf-8"))["rows"]
-    assert {(row["count"], row["seed"]) for row in rows} == {(10, 0)}, "more has been run: tell of it"
-
-    def of_each(way: str) -> list[float]:
-        found = {row["domain"]: 100 * row["accuracy"] for row in rows if row["way"] == way}
-        return [found[domain] for domain in domains]
-
-    crops, whole, mixed, probe, taught = map(
-        of_each,
-        (
-            "alone, patient",
-            "alone, patient, whole images",
-            "alone, mixed",
-            "linear probe on the teacher",
-            "`sinkhorn+probe`",
-        ),
-    )
-    assert all(one > max(other, third) for one, other, third in zip(crops, whole, mixed, strict=True))
-    gains = [one - other for one, other in zip(taught, crops, strict=True)]
-    assert all(gain < one - other for gain, one, other in zip(gains, crops, whole, strict=True))
-    flowers, cars, birds = gains
-    assert cars <= 0
-
-    def each(found: list[float]) -> str:
-        return f"{found[0]:.1f}, {found[1]:.1f} and {found[2]:.1f} %"
-
-    return [
-        f"The student alone reached {each(crops)} so (flowers, cars, birds), on whole images {each(whole)}:",
-        f"worth {flowers:.1f} points on flowers and {birds:.1f} on birds",
-        f"a linear model on its features reaches {each(probe)}.",
-    ]
-
-
 def the_demonstration() -> list[str]:
     alone, letters = (100 * mean(some) for some in (DEMO[0]["alone"], DEMO[0]["students"]["letters"]))
     worth = {teacher: mean(gains_in_demo(teacher)) for teacher in DEMO[0]["students"]}

@@ -11,9 +11,9 @@ import pytest
 
 from preceptor.models import build
 from tests.docs.claims import CHOOSING
+from tests.docs.claims_of_photographs import a_teacher_of_imagenet
 from tests.docs.claims_of_use import (
     BEST_STUDENTS,
-    a_teacher_of_imagenet,
     how_many_are_few,
     in_short,
     limits,
