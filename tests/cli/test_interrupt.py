@@ -79,6 +79,26 @@ def test_main_is_there_before_anything_slow_is_imported() -> None:
     assert ended(program) == (0, "__future__ preceptor preceptor.cli\n", "")
 
 
+def test_while_torch_is_loaded_no_exception_meets_its_cpp(tmp_path: Path) -> None:
+    """Which would abort: here a module of that name does."""
+    (tmp_path / "torch.py").write_text(
+        "import os, signal\ntry: os.kill(os.getpid(), signal.SIGINT)\nexcept KeyboardInterrupt: os.abort()\n"
+    )
+    program = """
+        import sys
+        import preceptor.cli
+
+        sys.path.insert(0, sys.argv.pop())
+
+        def app():
+            import torch
+
+        preceptor.cli.app = app
+        preceptor.cli.main()
+    """
+    assert ended(program, str(tmp_path)) == (130, "", LINE)
+
+
 HIDDEN = """
     import os, signal
     import preceptor.cli

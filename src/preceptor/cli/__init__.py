@@ -67,6 +67,14 @@ def _watch() -> None:
 
 def _press(number: int, frame: Any) -> NoReturn:
     _PRESSED.append(number)
+    # An exception that meets torch's C++ while that is being loaded aborts the process; nothing has begun by then.
+    if getattr(getattr(sys.modules.get("torch"), "__spec__", None), "_initializing", False):
+        import os
+
+        try:
+            _interrupted()
+        finally:
+            os._exit(INTERRUPTED)
     raise KeyboardInterrupt
 
 
