@@ -13,7 +13,7 @@ from preceptor.distill.losses import METHODS, Context, Method, Step
 from preceptor.distill.losses.kd import kl_rows, standardized
 from preceptor.distill.losses.method import row_mean, task_loss, teacher_of
 from preceptor.distill.losses.mgd import MatchingGuided, assign_channels, similarities
-from preceptor.distill.losses.probe import Probe, ProbeDistillation, probe_from, probe_rows
+from preceptor.distill.losses.probe import Probe, ProbeDistillation, SinkhornProbe, probe_from, probe_rows
 from preceptor.distill.losses.sinkhorn import Sinkhorn, schedule_factor
 from preceptor.distill.losses.wcord import WassersteinContrastive
 
@@ -97,20 +97,10 @@ class Standardised(Sinkhorn):
         return super().transport(self.spread * standardized(teacher_logits), student)
 
 
-class StandardisedProbe(Standardised):
+class StandardisedProbe(Standardised, SinkhornProbe):
     """The term of `Standardised` and that of the probe, whose logits are standardised likewise."""
 
     name = "standardised-probe"
-
-    def __init__(
-        self, context: Context, *, probe_weight: float = 9.0, probe_temperature: float = 1.33,
-        probe: Probe | None = None, **options: Any,
-    ) -> None:  # fmt: skip
-        super().__init__(context, **options)
-        self.probe_weight, self.probe_temperature = probe_weight, probe_temperature
-        fitted = probe_from(context, probe, None)
-        self.register_buffer("probe_matrix", fitted.weight)
-        self.register_buffer("probe_bias", fitted.bias)
 
     def terms(self, step: Step) -> dict[str, Tensor]:
         """Both terms fall alike."""
@@ -118,13 +108,13 @@ class StandardisedProbe(Standardised):
         guess = functional.linear(features, self.probe_matrix, self.probe_bias)
         rows = kl_rows(standardized(guess), standardized(step.student.logits), self.probe_temperature)
         factor = self.probe_weight * schedule_factor(self.schedule, step.progress, self.warmup)
-        return {**super().terms(step), "probe": factor * row_mean(rows, step.weights)}
+        return {**Sinkhorn.terms(self, step), "probe": factor * row_mean(rows, step.weights)}
 
 
 class MixedTerm(Sinkhorn):
     """The transport term on mixed images beside those of the batch, which alone have labels.
 
-    Mixed images are new to a teacher that has seen the student's own; the student alone learns nothing from them.
+    Mixed images are new to a teacher that has seen the student's own; the cross-entropy never sees them.
     """
 
     name = "mixed-term"

@@ -14,6 +14,8 @@ from experiments.book import NOT_RUN, Book, Sample, table
 from experiments.items.fig05 import LITERAL
 from experiments.jobs import EPOCHS, Job, Scale, distillation
 from experiments.schedule import MIXED, MIXED_EARLY, PATIENT, PLAIN
+from experiments.variants import stages_of
+from preceptor.distill.losses import Sinkhorn
 
 NAME, TITLE = "search", "The search for a gain at every overlap (validation images)"
 DATA, STUDENT, TEACHER = "cifar100", "wrn-16-1", "wrn-40-2"
@@ -102,7 +104,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
         "center": True, "schedule": "linear-decay", "weight": 100.0, "temperature": 6.0, "sides": "teacher",
         "spread": 3.0}),
     "standardised + probe decay 30, temperature 2": ("standardised-probe", {
-        "center": True, "schedule": "linear-decay", "weight": 30.0, "temperature": 2.0}),
+        "center": True, "schedule": "linear-decay", "weight": 30.0, "temperature": 2.0, "probe_weight": 9.0,
+        "probe_temperature": 1.33}),
     "mixed term decay 100, temperature 6": ("mixed-term", {
         "center": True, "schedule": "linear-decay", "weight": 100.0, "temperature": 6.0}),
 }  # fmt: skip
@@ -206,14 +209,7 @@ def explicit(method: str, options: dict[str, Any]) -> dict[str, Any]:
     """The options in full, so that a change of the product's defaults does not change what a variant is."""
     if method in ("probe-kd", "fading-probe"):
         return {"temperature": 4.0, "task_weight": 1.0, **options}
-    if method in (
-        "sinkhorn",
-        "trusted",
-        "sinkhorn+probe",
-        "standardised",
-        "standardised-probe",
-        "mixed-term",
-    ):
+    if issubclass(stages_of(method)[-1], Sinkhorn):
         probe = {"probe_weight": 1.0, "probe_temperature": 4.0} if method == "sinkhorn+probe" else {}
         return {**LITERAL, **probe, **options}
     return options

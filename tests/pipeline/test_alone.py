@@ -110,7 +110,7 @@ def test_students_of_teachers_see_what_was_better_for_the_plain_one(
         "held-out ones decide whether students see shifted and mirrored images by the photographs recipe, which takes "
         "longer, or images as they are; --recipe photographs or -o augment=none settles it" in told[1]
     )
-    ways = "three times: by the recipes patient and mixed, with and without random views of the images"
+    ways = "three times: by the recipes patient and mixed, once on random views of the images by the photographs recipe"
     assert f"training cnn-4 without a teacher, to compare with ({ways})" in told
     beginning = "on shifted and mirrored images the plain student is better" if better == SHIFTS else (
         "shifted and mirrored images do not help the plain student"

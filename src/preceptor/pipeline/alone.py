@@ -71,7 +71,9 @@ def better_views(trials: Sequence[Trial], views: str, recipe: Any) -> tuple[str,
 def in_which_ways(recipe: Any, other: str | None, views: str | None) -> str:
     """How often the student without a teacher is trained, if more than once, and why."""
     ways = [f"by the recipes {recipe} and {other}"] if other else []
-    ways += ["with and without random views of the images"] if views else []
+    longer = on_views(recipe)
+    by = "" if longer == recipe else f" by the {longer} recipe"
+    ways += [f"once on random views of the images{by}"] if views else []
     times = "three times" if len(ways) == 2 else "twice"
     return f" ({times}: {', '.join(ways)})" if ways else ""
 

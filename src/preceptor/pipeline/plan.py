@@ -66,13 +66,13 @@ class Plan:
         judged = Task.from_splits(
             smaller.train, held, task.classes, f"{task.name} (validation)", judged_by="validation"
         )
-        unsaid = recipe is None
+        left_open = recipe is None and "augment" not in options
         told, recipe = choose_recipe(recipe, task, options)
         both, methods = choose_methods(method, options)
         ways = [Way.of(name, recipe, options, shared["student"], task) for name in methods]
         extra, known = (None, []) if unlabelled is None else further_samples(unlabelled, ways, task, held)
         size = ways[0].settings.recipe.image_size
-        views = views_to_try(task, size) if unsaid and "augment" not in options else None
+        views = views_to_try(task, size) if left_open else None
         squares = cut_to_squares(task.train, task.kind, size)
         said = [*never_held_out(task), *told, *both, *views_told(views, recipe), *known, *squares]
         return cls(task, judged, recipe, ways, extra, refit, options, shared, views, said)
